@@ -8,7 +8,7 @@
  * value have its number of columns; after zp_row_legalize no SWAP, RLSE or UNKNOWN is left and every value is used.
  *
  * build.c makes values, expand.c turns graph ops into them, grad.c differentiates, fused.c turns FUSED and FUSED_GRAD
- * nodes into programs. codegen/host lowers programs to LLVM, codegen/cuda prints them as CUDA C; interpret.c runs them
+ * nodes into programs. codegen/host lowers programs to LLVM, codegen/cuda prints them as CUDA C; tests/oracle runs them
  * in f64 as the oracle. */
 #ifndef ZPLAN_ROWPROG_H
 #define ZPLAN_ROWPROG_H
@@ -167,11 +167,5 @@ const char *zp_row_text(const zp_row_program *program);       /* values by numbe
 const char *zp_row_named_text(const zp_row_program *program); /* by name, for readers */
 /* "ln_1 = layer_norm(x, ln_1_weight, ln_1_bias)". Arena. */
 const char *zp_row_describe(zp_arena *arena, const zp_graph *graph, const zp_node *node);
-
-/* ---- interpret.c ---- */
-struct zpk_row_args; /* <zplan/zpk.h> */
-/* Runs rows [begin, end); the conventions of zpk_row_kernel, all pointers to double. */
-void zp_row_interpret(const zp_row_program *program, const struct zpk_row_args *args, int64_t begin, int64_t end,
-                      int64_t chunk);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <zplan/quote.h>
+#include <zplan/recipe.h>
 
 #define LL(x) ((long long)(x))
 

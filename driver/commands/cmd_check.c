@@ -2,6 +2,7 @@
 #include "driver.h"
 
 #include <zplan/sparse.h>
+#include <zplan/recipe.h>
 #include <stdio.h>
 
 static int64_t layers_of(const zp_model *model) {

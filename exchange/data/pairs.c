@@ -13,7 +13,7 @@
  * --unmasked: the same pairs without masks, and all tokens but these are labels; the trainer masks some of them in
  * every pass over the data (runtime/data/data_masked.c). */
 #include "make_data_internal.h"
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
 
 #include <math.h>
 #include <stdio.h>

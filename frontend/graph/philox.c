@@ -1,6 +1,7 @@
 /* Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011):
  * the reference for every kernel that draws numbers. */
-#include <zplan/interpret.h>
+#include <string.h>
+#include <zplan/philox.h>
 
 #include <assert.h>
 

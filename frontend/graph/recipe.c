@@ -1,23 +1,6 @@
 /* What the optimizer has for a parameter alone: of the first group whose pattern its name matches, or of all others. */
-#include <zplan/spec.h>
-
 #include <assert.h>
-
-bool zp_matches_pattern(const char *pattern, const char *name) {
-  for (; *pattern && *pattern != '*'; pattern++, name++)
-    if (!*name || (*pattern != '?' && *pattern != *name)) return false;
-  if (!*pattern) return !*name;
-  do
-    if (zp_matches_pattern(pattern + 1, name)) return true;
-  while (*name++);
-  return false;
-}
-
-bool zp_matches_some(const zp_name_patterns *patterns, const char *name) {
-  for (int i = 0; i < patterns->len; i++)
-    if (zp_matches_pattern(patterns->data[i].pattern, name)) return true;
-  return false;
-}
+#include <zplan/recipe.h>
 
 int zp_group_of(const zp_train *train, const zp_param *param) {
   for (int i = 0; i < train->groups.len; i++)

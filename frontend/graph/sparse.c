@@ -1,7 +1,7 @@
 /* Layouts of block-sparse attention: the rules of the patterns, and lists of runs made from the matrix of blocks. */
 #include <assert.h>
 #include <string.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
 #include <zplan/sparse.h>
 
 static const char *const names[] = {"fixed", "variable", "sliding", "bigbird", "longformer", "strided"};

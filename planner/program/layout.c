@@ -6,6 +6,7 @@
  * what a unit has of its own, and every shared parameter alone, because a unit uses some of these and stages share a
  * few of them. So each of them is padded to whole shards of 64 elements. */
 #include "layout_internal.h"
+#include <zplan/recipe.h>
 
 #include <assert.h>
 

@@ -1,6 +1,7 @@
 /* What the units of a stage need: found again from the model and the decisions, and from their procedures, of which
  * only saved, pending and transient bytes are taken (verify_procedures.c). */
 #include "verify_internal.h"
+#include <zplan/recipe.h>
 
 #define LL(x) ((long long)(x))
 

@@ -28,7 +28,7 @@ import instrument
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FILES = ("codegen/rowprog/build.c", "codegen/rowprog/grad.c", "codegen/rowprog/fused.c", "codegen/rowprog/expand.c", "codegen/rowprog/legalize.c",
-         "frontend/graph/differentiate.c", "frontend/graph/diff_*.c", "frontend/graph/fuse.c", "frontend/graph/cluster.c",
+         "frontend/graph/differentiate.c", "frontend/graph/diff_*.c", "frontend/graph/fuse.c", "frontend/spec/cluster.c",
          "planner/shard/*.c", "planner/program/lower.c", "planner/program/layout.c", "planner/program/regions.c", "planner/program/selective.c",
          "planner/program/split.c", "planner/program/steps.c", "planner/program/storage.c", "planner/program/moves/*.c", "planner/schedule/*.c")
 TRAININGS = (("models", "python3 tests/fuzz/models.py --count 16 --seed 3 --jobs 1"), ("gradients", "python3 tests/diff/gradients.py"),

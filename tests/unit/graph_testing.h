@@ -4,7 +4,8 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
+#include "../oracle/interpret.h"
 
 /* ---- builders ---- */
 typedef struct kit {

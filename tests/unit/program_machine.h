@@ -9,7 +9,8 @@
 #define PROGRAM_MACHINE_H
 
 #include <math.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
+#include "../oracle/interpret.h"
 #include "planner_models.h"
 
 enum { PM_TENSOR = 4, PM_STAGES = 8, PM_CHUNKS = 3, PM_SLOTS = 64 };

@@ -7,6 +7,7 @@
 #include "graph_testing.h"
 #include "../../kernels/include/zplan/zpk.h"
 #include "../../codegen/rowprog/rowprog.h"
+#include "../oracle/interpret_program.h"
 #include <zplan/rowkernel.h>
 
 enum { ROW_S = 4, ROW_B = 3, ROW_ROWS = ROW_S * ROW_B };

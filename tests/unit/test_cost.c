@@ -4,6 +4,7 @@
 #include "planner_models.h"
 #include <zplan/constants.h>
 #include <zplan/cost.h>
+#include <zplan/recipe.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

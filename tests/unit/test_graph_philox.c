@@ -1,6 +1,6 @@
 /* The random stream that every plan shares. */
 #include <criterion/criterion.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
 
 /* The three philox4x32-10 vectors of Random123's kat_vectors file: counter, key, result. */
 static const uint32_t known[][10] = {

@@ -2,7 +2,8 @@
  * between them, and give what the whole graph gives: carried tensors, loss, gradients of both, gradients of parameters.
  * Every segment by itself; borders and parameters are cut as the local graph says. Padding must stay zero. */
 #include <math.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
+#include "../oracle/interpret.h"
 #include "axes_model.h"
 #include "planner_models.h"
 

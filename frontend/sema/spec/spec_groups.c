@@ -1,5 +1,6 @@
 /* Groups of parameters in `train`: groups = [group("wte", lr_factor = 0.1), group("*.bias", weight_decay = 0)]. */
 #include <zplan/buf.h>
+#include <zplan/recipe.h>
 #include "spec_internal.h"
 
 /* Only what is written counts, and what is written is not negative. */

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <zplan/buf.h>
+#include <zplan/recipe.h>
 
 enum { SUM_BYTES = 8 };
 

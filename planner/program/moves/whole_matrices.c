@@ -8,6 +8,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include <zplan/rates.h>
+#include <zplan/recipe.h>
 
 static bool needs_matrices(const zp_lowered *l) {
   return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_MATRICES;

@@ -4,6 +4,7 @@
 #define ZPLAN_SEMA_H
 
 #include <zplan/ast.h>
+#include <zplan/model.h>
 #include <zplan/spec.h>
 
 typedef struct zp_load_options {

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <limits.h>
+#include <zplan/model.h>
 #include <zplan/spec.h>
 
 /* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */

@@ -12,6 +12,7 @@
 #include <zplan/pieces.h>
 #include <zplan/regions.h>
 #include <zplan/shard.h>
+#include <zplan/recipe.h>
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {

@@ -2,10 +2,10 @@
  * by row; no passes, no vectors, libm functions. */
 #include <assert.h>
 #include <math.h>
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
 #include <zplan/zpk.h>
 #include <zplan/zpk_narrow.h>
-#include "rowprog.h"
+#include "interpret_program.h"
 
 typedef struct interpreter {
   const zp_row_program *program;

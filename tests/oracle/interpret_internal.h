@@ -2,8 +2,9 @@
 #ifndef ZPLAN_INTERPRET_INTERNAL_H
 #define ZPLAN_INTERPRET_INTERNAL_H
 
-#include <zplan/interpret.h>
+#include <zplan/philox.h>
 #include "graph_internal.h"
+#include "interpret.h"
 
 /* ---- interpret_row.c: one ROW op on one row ---- */
 typedef struct zp_row_place {

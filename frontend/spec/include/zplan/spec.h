@@ -3,8 +3,12 @@
 #ifndef ZPLAN_SPEC_H
 #define ZPLAN_SPEC_H
 
-#include <zplan/model.h>
+#include <stdint.h>
+#include <zplan/diag.h>
 #include <zplan/optimizer.h>
+#include <zplan/vec.h>
+
+struct zp_model;
 
 /* ---- machines. All rates are per device and per direction, in bytes/s, FLOP/s, seconds. 0 = absent. ---- */
 typedef struct zp_device {
@@ -273,28 +277,6 @@ static inline bool zp_is_mixed(const zp_train *train) {
   return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
 }
 
-/* What the optimizer has for a parameter alone. */
-typedef struct zp_recipe {
-  double lr_factor, weight_decay;
-  bool orthogonal;  /* Muon's: its update is orthogonalised */
-  double sign_rate; /* zp_param's: above 0, the optimizer leaves it alone */
-} zp_recipe;
-zp_recipe zp_recipe_of(const zp_train *train, const zp_param *param);
-/* Can Muon take it? It is a matrix, and a layer's own. */
-static inline bool zp_can_be_orthogonal(const zp_param *param) {
-  return param->segment >= 0 && param->shape.rank == 2 && !param->frozen;
-}
-/* FLOP of the Newton-Schulz products of a matrix, and bytes that they work in beside its state
- * (runtime/optimizer/muon.h): of steps on the shorter side n, the longer one m, 2 n n m + 2 n n n + 2 n n m each; a
- * copy of the matrix, and two of n x n. whole: padding included where nobody shares it. parts: elements of all tensor
- * ranks' parts of a matrix that they share, which stand in the copy's place, with the matrix behind them; else 0. */
-double zp_orthogonal_flop(const zp_param *param);
-int64_t zp_orthogonal_bytes(const zp_shape *whole, int64_t parts, int64_t element_bytes);
-/* Numbers that Adafactor keeps of its second moment: a row's and a column's mean each; of a vector all. 0: another
- * optimizer, or it is not trained. */
-int64_t zp_statistics(const zp_train *train, const zp_param *param);
-/* The group that the parameter is in; -1: in none. */
-int zp_group_of(const zp_train *train, const zp_param *param);
 bool zp_matches_pattern(const char *pattern, const char *name);
 bool zp_matches_some(const zp_name_patterns *patterns, const char *name);
 
@@ -415,8 +397,8 @@ typedef struct zp_source_text {
   bool is_absolute; /* what `use` names from the root: it stands there wherever the others are moved */
 } zp_source_text;
 typedef struct zp_spec {
-  zp_model *model;
-  zp_model *base; /* as it is written, where `model` has adapters: parameters have the same indices; else NULL */
+  struct zp_model *model; /* <zplan/model.h> */
+  struct zp_model *base; /* as it is written, where `model` has adapters: parameters have the same indices; else NULL */
   zp_cluster cluster;
   zp_train train;
   ZP_VEC(zp_constraints) plans;   /* at least one; the unnamed or first is the default */
@@ -428,7 +410,7 @@ typedef struct zp_spec {
 } zp_spec;
 
 /* The model without adapters. */
-static inline zp_model *zp_spec_base(const zp_spec *spec) { return spec->base ? spec->base : spec->model; }
+static inline struct zp_model *zp_spec_base(const zp_spec *spec) { return spec->base ? spec->base : spec->model; }
 /* Does the limit allow the value? Unset limits allow everything. */
 bool zp_limit_allows(const zp_limit *limit, double value);
 /* The limit of a class of state (zp_constraints.offload): may it leave the device? */

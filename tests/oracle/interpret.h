@@ -1,8 +1,8 @@
 /* The oracle: executes a (logical, local, fused or differentiated) graph in f64 with plain loops. Collectives are
  * copies, as at tensor degree 1; the local graph of a rank among several runs node by node, with the collectives made
- * by the caller. Written for obviousness, not speed; shares no code with generated kernels. Used by tests only. */
-#ifndef ZPLAN_INTERPRET_H
-#define ZPLAN_INTERPRET_H
+ * by the caller. Written for obviousness, not speed; shares no code with generated kernels. */
+#ifndef ZPLAN_ORACLE_INTERPRET_H
+#define ZPLAN_ORACLE_INTERPRET_H
 
 #include <zplan/model.h>
 
@@ -25,14 +25,5 @@ zp_interpreter *zp_interpreter_new(zp_arena *arena, const zp_graph *graph, int64
 void zp_interpret(zp_interpreter *in, int first, int last);
 /* Evaluates one FUSED or FUSED_GRAD node alone: the row-program oracle. */
 void zp_interpret_node(zp_interpreter *in, const zp_node *node);
-
-/* The random stream of all plans: uniform in [0, 1) for one logical element. Philox4x32-10 with
- * key = (seed low, seed high), counter = (element / 4, stream << 16 | instance, sample, step); word element % 4,
- * divided by 2^32. `element` counts inside one sample: row in sample * logical columns + logical column. Requires what
- * the counter has room for: stream and instance below 2^16, sample and step below 2^32, element below 2^34. */
-double zp_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
-                         uint64_t element);
-/* The generator itself, for known-answer tests and other users of the stream. */
-void zp_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
 #endif
