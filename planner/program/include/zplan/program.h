@@ -12,7 +12,6 @@
 #include <zplan/pieces.h>
 #include <zplan/regions.h>
 #include <zplan/shard.h>
-#include <zplan/recipe.h>
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
@@ -111,8 +110,8 @@ typedef struct zp_segment_program {
   int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
   int64_t statistics;       /* of one instance: zp_statistics of its own parameters, and of them, */
   int64_t split_statistics; /* of those that tensor ranks share */
-  int64_t orthogonal_bytes; /* of the transient region, that the update of its largest matrix works in (Muon) */
-  double orthogonal_s;      /* priced: seconds that Muon's products of one unit take */
+  int64_t update_bytes;     /* of the transient region, that the update works in for one instance, at least */
+  double update_s;          /* priced: seconds that the update of one unit computes beside its records (Muon) */
   bool reads_numbers;       /* inputs that are numbers */
 } zp_segment_program;
 
@@ -315,9 +314,6 @@ static inline int zp_kept_element_bytes(const zp_lowered *lowered, zp_state stat
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
-/* Bytes of the transient region that the update of `count` instances of a segment works in; 0: it has no such
- * matrix. */
-int64_t zp_matrix_room(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
 /* ---- Adafactor (moves/statistics.c) ---- */
 /* Is the parameter shared out over the tensor ranks? Then so are the sums of squares that its statistics come from. */
 bool zp_splits_statistics(const zp_lowered *lowered, int param);
@@ -328,7 +324,7 @@ int64_t zp_statistics_room(const zp_choice *choice, int64_t statistics);
 static inline int64_t zp_transient_bytes(const zp_segment_program *segment, zp_schedule schedule) {
   int64_t most = zp_backward_of(segment, schedule)->transient_bytes;
   if (most < segment->forward.transient_bytes) most = segment->forward.transient_bytes;
-  if (most < segment->orthogonal_bytes) most = segment->orthogonal_bytes;
+  if (most < segment->update_bytes) most = segment->update_bytes;
   return most < segment->loss.transient_bytes ? segment->loss.transient_bytes : most;
 }
 /* Do gradients of a split backward's first part wait for the second one, which scatters them? */
