@@ -22,7 +22,7 @@ static size_t token_length(const char *at, bool in_comment) {
 }
 
 /* Where to break a line that is too long: the number of characters that stay, 0: nowhere. Code is rather broken than
- * the comment behind it. *after: what is open there. */
+ * the comment after it. *after: what is open there. */
 static size_t find_break(const char *line, size_t indent, place now, place *after) {
   enum { AT_COMMA, AT_SPACE, IN_COMMENT, NOWHERE };
   int depth = 0, best_kind = NOWHERE, best_depth = INT_MAX;

@@ -266,7 +266,7 @@ void zp_print_json(zp_arena *arena, zp_json *json);
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 
 /* ---- find_data.c ---- */
-/* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be
+/* Data of a plan file that is not alongside its model is looked for alongside the plan. false, when a trainer is to be
  * started here and now, after saying where data was looked for in vain. */
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
 /* Data at a path, in order, as a training had it: a folder of arrays, token files, lines or a text; what was masked or
@@ -361,7 +361,7 @@ int zp_cmd_import(zp_run_state *run);
 int zp_cmd_sample(zp_run_state *run);
 int zp_cmd_eval(zp_run_state *run);
 
-/* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
+/* Default folder of a generated tree: "gpt2.zplan" alongside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);
 
 #endif

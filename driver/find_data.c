@@ -1,6 +1,6 @@
-/* Is the data there that a trainer is to be started with? Told before anything is built, with the places looked at. A
+/* Is the data there that a trainer is to be started with? Told before anything is built, with the places considered. A
  * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
- * from the plan, so both may move together; a plan that was sent away alone may have its data beside it. */
+ * from the plan, so both may move together; a plan that was sent away alone may have its data alongside it. */
 #include "driver.h"
 #include <zplan/json.h>
 #include <zplan/path.h>
@@ -33,19 +33,21 @@ static bool starts_here(const zp_run_state *run) {
 static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
   for (int i = 0; i < data->n_parts; i++) find_one(run, file, is_plan, &data->parts[i], replacement);
   if (!data->path || is_there(data, data->path)) return;
-  const char *beside_model = data->path;
-  const char *beside_plan = is_plan && data->written ? zp_path_beside(run->arena, file, data->written) : beside_model;
-  if (is_there(data, beside_plan)) {
-    data->path = beside_plan;
+  const char *alongside_model = data->path;
+  const char *alongside_plan =
+      is_plan && data->written ? zp_path_alongside(run->arena, file, data->written) : alongside_model;
+  if (is_there(data, alongside_plan)) {
+    data->path = alongside_plan;
     return;
   }
   if (!starts_here(run) || is_replaced(run, replacement)) return; /* it need not be on this machine */
   zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the data `%s` is not there",
                          data->written ? data->written : data->path);
   char here[4096];
-  zp_diag_note(d, "looked for `%s`%s", beside_model, data->written ? ", beside the model" : "");
-  if (strcmp(beside_plan, beside_model) != 0) zp_diag_note(d, "looked for `%s`, beside the plan", beside_plan);
-  if (beside_model[0] != '/' && getcwd(here, sizeof here)) zp_diag_note(d, "the current folder is %s", here);
+  zp_diag_note(d, "looked for `%s`%s", alongside_model, data->written ? ", alongside the model" : "");
+  if (strcmp(alongside_plan, alongside_model) != 0)
+    zp_diag_note(d, "looked for `%s`, alongside the plan", alongside_plan);
+  if (alongside_model[0] != '/' && getcwd(here, sizeof here)) zp_diag_note(d, "the current folder is %s", here);
   zp_diag_help(d, "name it: zplan run %s -- %s PATH", file, replacement);
 }
 
@@ -80,7 +82,7 @@ bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data) {
                          "the vocabulary `%s`, by whose words the training masked, "
                          "is not there",
                          kept ? kept : data->mask_words);
-  zp_diag_help(d, "name the model beside it: zplan eval %s FILE.dz --data FILE", checkpoint);
+  zp_diag_help(d, "name the model alongside it: zplan eval %s FILE.dz --data FILE", checkpoint);
   return false;
 }
 

@@ -1,4 +1,4 @@
-/* What this machine has, beside what a run takes: the cluster of a .dz file is only what its author says there is.
+/* What this machine has, alongside what a run takes: the cluster of a .dz file is only what its author says there is.
  *
  * Ranks that must share cores are told; ranks that memory cannot hold are refused before they are started, because the
  * kernel would choose whom to kill. With a hostfile the ranks are on other machines, and nothing is known of these. */
@@ -18,7 +18,7 @@ static int host_cores(void) {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-/* Number behind "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
+/* Number after "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
 static int64_t number_in(const char *path, const char *key) {
   FILE *f = fopen(path, "r");
   char line[256];

@@ -1,4 +1,5 @@
-/* A run keeps its last state, also where its file does not say where: beside the trainer's folder, each run for itself.
+/* A run keeps its last state, also where its file does not say where: alongside the trainer's folder, each run for
+ * itself.
  *
  * The first run has FOLDER.checkpoints, the next ones FOLDER.checkpoints.2 and so on, because no run takes the place of
  * another unasked. --resume goes on in the last one, --overwrite begins anew in it. */
@@ -15,7 +16,7 @@ static bool names_folder(const zp_options *o) {
   return false;
 }
 
-/* Words behind `--` say it, too. */
+/* Words after `--` say it, too. */
 static bool goes_on(const zp_options *o) {
   for (int i = 0; i < o->trainer_args.len; i++)
     if (strncmp(o->trainer_args.data[i], "--resume", 8) == 0 || strcmp(o->trainer_args.data[i], "--overwrite") == 0)

@@ -227,7 +227,7 @@ static bool is_here(const zp_run_state *run, const zp_spec *spec) {
   return spec->cluster.node.device.is_cpu && spec->cluster.groups.len == 0 && !run->options.hostfile;
 }
 
-/* Was it measured beside other work, of which most is gone? */
+/* Was it measured alongside other work, of which most is gone? */
 static bool was_busier(const zp_calibration *c) {
   double load = zp_calibration_value(c, "load", 0);
   return zp_is_busy(load) && zp_machine_load() < load / 2;

@@ -1,6 +1,7 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
 #include <zplan/path.h>
+#include <zplan/plan_file.h>
 #include <zplan/software.h>
 
 #include <stdio.h>
@@ -110,6 +111,7 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
     return NULL;
   }
+  zp_plan_json_upgrade(*json);
   const zp_json *list = zp_json_get(*json, "sources");
   int n = zp_json_count(list);
   if (n < 1) {
@@ -118,10 +120,10 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   }
   const char *folder = zp_json_get_string(*json, "model_folder", ".");
   const char *model =
-      zp_path_beside(run->arena, path, zp_format(run->arena, "%s/plan", folder)); /* a file of that folder */
+      zp_path_alongside(run->arena, path, zp_format(run->arena, "%s/plan", folder)); /* a file of that folder */
   zp_source_text *sources = ZP_NEW_ARRAY(run->arena, zp_source_text, n);
   for (int i = 0; i < n; i++) {
-    sources[i].path = zp_path_beside(run->arena, model, zp_json_get_string(zp_json_at(list, i), "path", ""));
+    sources[i].path = zp_path_alongside(run->arena, model, zp_json_get_string(zp_json_at(list, i), "path", ""));
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }

@@ -24,7 +24,7 @@ static void push_parameter(zp_arena *arena, zp_strings *argv, const char *name, 
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) zp_push(arena, argv, words[i]);
 }
 
-/* mpirun refuses both together, and any beside the base. */
+/* mpirun refuses both together, and any alongside the base. */
 static bool user_chose_folder(void) {
   static const char *const chosen[] = {"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base",
                                        "OMPI_MCA_orte_remote_tmpdir_base"};

@@ -78,7 +78,7 @@ static const option_row rows[] = {
     {"--init", "FOLDER", "run", "start from its weights: a checkpoint of Hugging Face (safetensors) or of zplan",
      TEXT(init)},
     {"--adapters", "FOLDER", "run sample eval",
-     "beside weights of Hugging Face: the adapters (LoRA) that PEFT saved there", TEXT(adapters)},
+     "alongside weights of Hugging Face: the adapters (LoRA) that PEFT saved there", TEXT(adapters)},
     {"--resume", NULL, "run", "go on from the last checkpoint", FLAG(resume)},
     {"--resume-from", "STEP", "run", "go on from the checkpoint of that step instead of the last one",
      BY(O_RESUME_FROM)},
@@ -86,7 +86,7 @@ static const option_row rows[] = {
      FLAG(accept_changes)},
     {"--overwrite", NULL, "run", "start anew where checkpoints are, and remove these", FLAG(overwrite)},
     {"--no-checkpoint", NULL, "run",
-     "keep no state where the file names no folder (default: the last one, beside the trainer's folder)",
+     "keep no state where the file names no folder (default: the last one, alongside the trainer's folder)",
      FLAG(no_checkpoint)},
     {"--force", NULL, "plan build run verify report data calibrate export import",
      "write results also over files that were edited, or are of something else", FLAG(force)},
@@ -96,7 +96,7 @@ static const option_row rows[] = {
      SIZE(device_memory)},
     {"--sync", NULL, "run", "GPU: synchronize after each kernel so that errors name it (slow)", FLAG(sync)},
     {"--profile", NULL, "build run report",
-     "measured beside predicted time of every step (build: a trainer that can; run: measures every second step from "
+     "measured alongside predicted time of every step (build: a trainer that can; run: measures every second step from "
      "the "
      "4th on; report: all rows of the log's profile)",
      FLAG(profile)},
@@ -138,7 +138,7 @@ static const option_row rows[] = {
      "bytes; export hf: goes with the weights)",
      TEXT(tokenizer)},
     {"--eod", "TOKEN", "data sample",
-     "the tokenizer's token behind every file, e.g. '<|endoftext|>'; sample: a text ends there", TEXT(eod)},
+     "the tokenizer's token after every file, e.g. '<|endoftext|>'; sample: a text ends there", TEXT(eod)},
     {"--length", "N", "data", "squad, pairs, jsonl, table: tokens of a sample", COUNT(length, 1)},
     {"--copies", "N", "data", "pairs: how often the texts are read, each time drawn anew (default 1)",
      COUNT(copies, 1)},

@@ -1,5 +1,5 @@
-/* Where the command finds its own files: installed in PREFIX/lib/zplan, beside PREFIX/bin where the binary is, else in
- * the source tree that built it. Both have the same folders inside. */
+/* Where the command finds its own files: installed in PREFIX/lib/zplan, alongside PREFIX/bin where the binary is, else
+ * in the source tree that built it. Both have the same folders inside. */
 #include "driver.h"
 
 #include <zplan/path.h>

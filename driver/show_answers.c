@@ -18,16 +18,16 @@ static const char *recompute_words(const zp_choice *c) {
 
 const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   static const char state_letters[ZP_STATE_COUNT] = {'o', 'g', 'p', 'a'};
-  char away[2 * ZP_STATE_COUNT + 1] = "";
+  char offloaded[2 * ZP_STATE_COUNT + 1] = "";
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
-    if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
+    if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) offloaded[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
   const char *loss = c->loss_chunks > 1 ? zp_format(arena, "  loss/%d", c->loss_chunks) : "";
   return zp_format(arena, "%d x %d x %d%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline, c->data,
                    expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
                    zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
-                   c->fine ? "  in" : "", loss, *away ? "  away " : "", away);
+                   c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "", offloaded);
 }
 
 /* A plan for that many devices in words, with the devices that stay idle. */
@@ -44,7 +44,7 @@ static const char legend[] =
     "ep: data ranks that share experts; tpd: rank order "
     "tensor-pipeline-data; in: cuts inside layers;\n"
     "idle: devices left out, which are paid for; loss/n: the loss in n chunks of the tokens;\n"
-    "away: optimizer, gradients, params, activations (o g p a) off the device";
+    "offloaded: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";

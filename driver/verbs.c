@@ -22,7 +22,7 @@ static const zp_verb verbs[] = {
     {"validate", zp_cmd_validate, "RUNS.csv... [--json]", "predict a table of measured runs, print the errors"},
     {"calibrate", zp_cmd_calibrate, "[-o FILE.json] [-t SECONDS]", "measure this machine for --calibration"},
     {"bench", zp_cmd_bench, "FILE.dz [--ranks N] [--top K] [--steps S] [--json]",
-     "run the best plans, predicted beside measured"},
+     "run the best plans, predicted alongside measured"},
     {"export", zp_cmd_export,
      "deepspeed|megatron|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE] | hf CHECKPOINT -o FOLDER",
      "the plan in the words of another program; a checkpoint's weights for Hugging Face"},

@@ -44,7 +44,7 @@ void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once) {
       shown++;
     }
   if (n > shown)
-    zp_say_line(stderr, "note: %d more rank%s wait%s behind it", n - shown, n - shown == 1 ? "" : "s",
+    zp_say_line(stderr, "note: %d more rank%s wait%s after it", n - shown, n - shown == 1 ? "" : "s",
                 n - shown == 1 ? "s" : "");
   waits->lines.len = 0;
 }

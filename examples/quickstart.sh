@@ -6,7 +6,7 @@
 # 1. installs the packages that are missing and builds zplan;
 # 2. plans a model of one trillion parameters for 800 GPUs;
 # 3. trains a small GPT on real text with 4 CPU ranks, once as tensor 2 x pipeline 2 and once as tensor 2 x data 2, from C
-#    that zplan generates, and shows the plan's memory and time beside the measured ones;
+#    that zplan generates, and shows the plan's memory and time alongside the measured ones;
 # 4. writes an HTML report.
 #
 # TEXT_FILE: any text; without it the licence texts that come with Debian, or else the documents of this repository.

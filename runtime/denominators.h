@@ -7,7 +7,7 @@
  *   mse                                      rows of the batch, all of which count       -
  *   balance of top_k_gate                    samples of the batch, and all positions     -
  *                                            of a sample, padding included
- *   load behind bias_rate (not a mean, but   choices of the batch, of all positions      -
+ *   load after bias_rate (not a mean, but   choices of the batch, of all positions      -
  *   64-bit counts: loads.h)
  *   loss, accuracy of a validation           labels (rows) of that loss in all of its    null in the log
  *                                            samples, each of which counts once

@@ -3,7 +3,7 @@
  * (cuda/, a GPU, the arena is its memory). Each also has the step functions of rt.h (zpr_gemm, zpr_rows, ... zpr_zero,
  * collectives and pipeline messages) and the zpr_group_* collectives of internal.h, which work on the arena.
  *
- * Addresses from zpr_at are the device's. Common code gives them to these functions and never reads behind them. */
+ * Addresses from zpr_at are the device's. Common code gives them to these functions and never reads after them. */
 #ifndef ZPLAN_RT_DEVICE_H
 #define ZPLAN_RT_DEVICE_H
 
@@ -57,9 +57,9 @@ void zpr_window_close(zpr *c);
 /* NULL when there is none. On a GPU pinned, at a multiple of ZPR_PAGE. */
 void *zpr_pinned_open(zpr *c, int64_t bytes);
 void zpr_pinned_close(zpr *c, void *memory, int64_t bytes);
-/* Start after all work that the device has been given, run beside what it is given later, and return a ticket; copies
- * of one direction run in order. Host addresses are of zpr_host_at. A copy up also waits for the copy `after`, 0: for
- * none. Counted as moved. */
+/* Start after all work that the device has been given, run alongside what it is given later, and return a ticket;
+ * copies of one direction run in order. Host addresses are of zpr_host_at. A copy up also waits for the copy `after`,
+ * 0: for none. Counted as moved. */
 int64_t zpr_copy_down(zpr *c, void *host, const void *device, int64_t bytes);
 int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64_t after);
 /* The host waits for a copy; work that the device is given from now on does. 0 and finished ones: nobody waits. */
@@ -72,8 +72,8 @@ void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 void zpr_add_stochastic(zpr *c, const zpd_stochastic *a);
 void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count);
 
-/* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
-void zpr_beside_join(zpr *c);
+/* What moves alongside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
+void zpr_overlapped_join(zpr *c);
 /* A walk over the micro-batches begins, that of training or forward alone: messages may come in. */
 void zpr_messages_begin(zpr *c);
 

@@ -18,7 +18,7 @@ typedef struct zpr_options {
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
   const char *infer_path;  /* request of `zplan sample` or `zplan eval`; NULL: it trains */
   const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
-  const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
+  const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or alongside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   const char *products;    /* who multiplies matrices on CPU ranks: openblas, onednn; NULL: the runtime chooses */
   bool sync;               /* GPUs: the host waits after every kernel, and names the one that failed */
@@ -290,7 +290,7 @@ typedef struct zpr_step_result {
  * received. Collective over all ranks; the outcome is the same on all. */
 void zpr_finish_step(zpr *c, double lr, int signal);
 /* What came of the oldest finished step that was not asked for. Afterwards c knows of the steps that were skipped, and
- * the loss scale, as they are behind that step. */
+ * the loss scale, as they are after that step. */
 zpr_step_result zpr_step_outcome(zpr *c);
 /* May the next step be started before the outcome of the last one was asked for? At most two are then open. */
 bool zpr_runs_ahead(const zpr *c);
@@ -330,7 +330,7 @@ typedef struct zpr_part {
 } zpr_part;
 /* What is not trained: state_begin is the place among the parameters that a rank keeps. */
 zpr_part zpr_part_of(zpr *c, zpr_kind kind);
-/* Elements that instances of runs lie in: of the flat buffers, and what is frozen behind them. */
+/* Elements that instances of runs lie in: of the flat buffers, and what is frozen after them. */
 static inline int64_t zpr_all_elements(const zpr_stage *stage) {
   return zpr_flat_elements(stage) + stage->flat[ZPR_KIND_FROZEN];
 }

@@ -88,7 +88,7 @@ static void start(zpr *c) {
   zpr_error error = {0};
   char path[ZPR_PATH];
   const char *map = c->state->options.init_path;
-  if (!map && c->program->starts_from_weights) map = zpr_beside_trainer(path, "weights.json");
+  if (!map && c->program->starts_from_weights) map = zpr_alongside_trainer(path, "weights.json");
   zpr_given *given = map ? zpr_given_open(map, &error) : NULL;
   zpr_agree(c, &error);
   if (given && c->rank == 0 && !c->state->options.infer_path)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include "away.h"
+#include "offloaded.h"
 #include "device.h"
 #include "loads.h"
 #include "state.h"
@@ -71,7 +71,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_arena_open(c, options->check_memory);
   zpr_tier_open(c, options->check_memory);
   zpr_saved_open(c);
-  zpr_away_open(c);
+  zpr_offloaded_open(c);
   zpr_loads_open(c);
   zpr_prepare(c);
   check_address_space(c, SPARE);
@@ -79,7 +79,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
 
 void zpr_close(zpr *c) {
   zpr_saved_close(c);
-  zpr_away_close(c);
+  zpr_offloaded_close(c);
   zpr_tier_close(c);
   zpr_loads_close(c);
   zpr_arena_close(c);

@@ -1,6 +1,6 @@
-/* The threads of a rank: a pool for the steps, and one for an update beside them. A pool has one task at a time; every
- * thread gets one contiguous range, the caller takes the first. Which thread computes what never changes a result, so
- * the cut may depend on the number of threads. */
+/* The threads of a rank: a pool for the steps, and one for an update alongside them. A pool has one task at a time;
+ * every thread gets one contiguous range, the caller takes the first. Which thread computes what never changes a
+ * result, so the cut may depend on the number of threads. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Signals that end a run: SIGINT, SIGTERM and SIGUSR1. The first of a kind is noted, and the loop ends behind its step;
+/* Signals that end a run: SIGINT, SIGTERM and SIGUSR1. The first of a kind is noted, and the loop ends after its step;
  * a second one ends the process at once.
  *
  * They are caught until the process ends, not only as long as the loop runs: mpirun hands a signal to one rank after

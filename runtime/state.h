@@ -4,14 +4,14 @@
 #define ZPLAN_RT_STATE_H
 
 #include "zero_one_adam.h"
-#include "freeze.h"
+#include "variance_freeze.h"
 #include "internal.h"
 
 typedef struct zpr_comm zpr_comm;       /* comm.c */
 typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
 typedef struct zpr_tier zpr_tier;       /* tier.c */
 typedef struct zpr_saving zpr_saving;   /* saved.c */
-typedef struct zpr_aways zpr_aways;     /* away.c */
+typedef struct zpr_offload zpr_offload; /* offloaded.c */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
 typedef struct zpr_loads zpr_loads;     /* loads.c */
@@ -46,7 +46,7 @@ struct zpr_state {
   zpr_pool *pool;
   zpr_device *device;
   zpr_tier *tier;
-  zpr_aways *aways;
+  zpr_offload *offload;
   struct zpr_host_grads *host_grads; /* host_grads.c; NULL: not used yet */
   uint32_t *additions;               /* stochastic_sums.c: to every bucket, in this step; NULL: not used yet */
   zpr_open_state open_state;
@@ -54,7 +54,7 @@ struct zpr_state {
   int64_t fetched;     /* param_home.c: the last copy that brings parameters */
   int64_t returned[2]; /* and those that take what was gathered down, from either buffer of the ring */
   zpr_updater *updater;
-  zpr_freeze freeze;
+  zpr_variance_freeze freeze;
   zpr_local local;
   struct zpr_coefficients *coefficients; /* optimizer/one_bit_lamb.c; NULL: not asked for */
   zpr_partial *partial;

@@ -1,4 +1,4 @@
-/* The end of a run: what the plan said beside what was measured. Bytes of memory and of communication are promises:
+/* The end of a run: what the plan said alongside what was measured. Bytes of memory and of communication are promises:
  * with
  * --check-memory a difference is an error. Step time and RSS are estimates and are only shown. */
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static const char *const axis_names[ZPR_AXIS_COUNT] = {
 /* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam, and its
  * data ranks exchange nothing in a later step that is skipped. */
 static double planned_mean(const zpr *c, const zpr_totals *totals, int axis, int64_t planned, int64_t warmup) {
-  if (axis != ZPR_DATA || !zpr_compresses(c->program) || totals->steps == 0) return (double)planned;
+  if (axis != ZPR_DATA || !zpr_is_one_bit(c->program) || totals->steps == 0) return (double)planned;
   return ((double)planned * (double)totals->exchanges +
           (double)warmup * (double)(totals->steps - totals->frozen_steps + totals->summed_steps)) /
          (double)totals->steps;
@@ -133,10 +133,10 @@ static one_bit count_one_bit(const zpr *c, const rank_report *reports, const zpr
   return sum;
 }
 
-/* What 1-bit Adam has saved, beside plain Adam over as many steps. */
+/* What 1-bit Adam has saved, alongside plain Adam over as many steps. */
 static void print_one_bit(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   const zpr_program *p = c->program;
-  if (totals->steps == 0 || !zpr_compresses(p)) return;
+  if (totals->steps == 0 || !zpr_is_one_bit(p)) return;
   const char *name = zpr_one_bit_of(p)->name;
   one_bit sum = count_one_bit(c, reports, totals);
   double all = (double)(sum.plain_bytes + sum.exchanged_bytes),
@@ -230,7 +230,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], planned_per_step(c, totals, a));
   fputc('}', f);
   if (c->program->n_nodes > 0) log_across(f, c, reports, totals);
-  if (zpr_compresses(c->program)) {
+  if (zpr_is_one_bit(c->program)) {
     one_bit sum = count_one_bit(c, reports, totals);
     fprintf(f,
             ", \"one_bit\": {\"plain_steps\": %lld, \"plain_bytes\": %lld, \"frozen_steps\": %lld, \"frozen_bytes\": "

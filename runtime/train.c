@@ -80,11 +80,11 @@ static double median_step_ms(loop *l) {
 /* Parameters come from the update, and the sums of gradients go there: the rings start and end with the
  * micro-batches. */
 static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
-  zpr_beside_join(c);
+  zpr_overlapped_join(c);
   zpr_messages_begin(c);
   run(c);
   zpr_wait_sends(c);
-  zpr_beside_join(c);
+  zpr_overlapped_join(c);
 }
 
 void zpr_run_forwards(zpr *c) { run_micro_batches(c, c->program->forwards); }
@@ -233,7 +233,7 @@ static int end_step(loop *l) {
   count_step(l, &s, &result);
   log_step(l, &s, &result);
   judge(l, &s, &result);
-  if (!s.frozen && zpr_is_frozen(c)) zpr_freeze_tell(c);
+  if (!s.frozen && zpr_is_frozen(c)) zpr_variance_freeze_report(c);
   return result.signal;
 }
 

@@ -29,9 +29,9 @@ struct zpr_updater {
   double *squares;   /* per block */
   int64_t n_here;    /* blocks whose state is on the device, cut where it ends, as its buffers have them */
   zpr_block *here;
-  zpr_block_list list;   /* the same */
-  zpr_host_update *away; /* the others; NULL: none */
-  zpr_update_set set;    /* all of these, as optimizers have them */
+  zpr_block_list list;        /* the same */
+  zpr_host_update *offloaded; /* the others; NULL: none */
+  zpr_update_set set;         /* all of these, as optimizers have them */
   const zpr_optimizer_row *optimizer;
   void *own;                      /* what it keeps; NULL: nothing */
   const zpr_one_bit_row *one_bit; /* NULL: no step exchanges in 1 bit */
@@ -77,13 +77,13 @@ zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
     part.begin += stage->flat[before];
     part.state_begin += stage->shard[before];
   }
-  if (!zpr_is_trained(kind) && !zpr_shards_params(c->program)) part.state_begin = part.begin; /* behind whole ones */
+  if (!zpr_is_trained(kind) && !zpr_shards_params(c->program)) part.state_begin = part.begin; /* after whole ones */
   return part;
 }
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_run *run, const zpr_param *param, int64_t begin) {
-  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, run->kind).place == 0 || zpr_compresses(c->program);
+  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, run->kind).place == 0 || zpr_is_one_bit(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
 }
 
@@ -125,15 +125,15 @@ static void split_blocks(zpr *c) {
     if (b.begin < b.end && !b.orthogonal) u->here[u->n_here++] = b;
   }
   u->list = (zpr_block_list){.block = u->here, .n = u->n_here};
-  u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
+  u->offloaded = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
 }
 
 static void open_optimizer(zpr *c) {
   zpr_updater *u = c->state->updater;
   u->optimizer = zpr_optimizer_of(c->program);
   u->one_bit = zpr_one_bit_of(c->program);
-  u->set =
-      (zpr_update_set){.stretches = &u->stretches, .blocks = u->blocks, .n = u->n, .here = &u->list, .away = u->away};
+  u->set = (zpr_update_set){
+      .stretches = &u->stretches, .blocks = u->blocks, .n = u->n, .here = &u->list, .offloaded = u->offloaded};
   if (u->optimizer->open) u->own = u->optimizer->open(c, &u->set);
   if (u->one_bit && u->one_bit->open) u->one_bit_own = u->one_bit->open(c);
 }
@@ -164,7 +164,7 @@ void zpr_update_close(zpr *c) {
   free(u->here);
   free(u->stretches.item);
   free(c->state->additions);
-  zpr_host_update_close(u->away);
+  zpr_host_update_close(u->offloaded);
   zpr_host_grads_close(c);
   free(u);
   c->state->updater = NULL;
@@ -206,7 +206,7 @@ void zpr_sum_flat(zpr *c) {
  * their own gradients. All sums add in rank order, so the stages of a tie get
  * the same bits and their copies of the weight stay equal for good. */
 void zpr_sum_ties(zpr *c) {
-  bool whole = !zpr_shards_state(c->program) || zpr_compresses(c->program);
+  bool whole = !zpr_shards_state(c->program) || zpr_is_one_bit(c->program);
   bool buckets = zpr_moves_gradients(c->program) || !whole;
   char *grads = zpr_at(c, c->stage->grads);
   for (int i = 0; i < c->program->n_ties; i++) {
@@ -239,7 +239,7 @@ static double sum_squares(zpr *c) {
  * while they are summed the same of each, or with ZeRO 1 shards of the sum; once the variance is frozen a replica has
  * its own part g of the sum of n, and the norm is the root mean square of their n g. */
 static double squares_of_step(const zpr *c, double squares) {
-  if (!zpr_compresses(c->program)) return squares;
+  if (!zpr_is_one_bit(c->program)) return squares;
   if (zpr_is_frozen(c)) return squares * c->program->data;
   return zpr_shards_state(c->program) ? squares : squares / c->program->data;
 }
@@ -251,19 +251,20 @@ static double squares_of_step(const zpr *c, double squares) {
  * variance is frozen, and a step whose time is measured ends before the next one begins. */
 void zpr_update_begin(zpr *c) {
   zpr_updater *u = c->state->updater;
-  zpr_host_update_begin(c, u->away);
-  u->runs_ahead = zpr_device_decides(c) && !u->away && u->optimizer->by_element && !u->one_bit &&
-                  !c->program->profile && c->stage->grads_away.elements == 0 && c->stage->params_away.elements == 0;
+  zpr_host_update_begin(c, u->offloaded);
+  u->runs_ahead = zpr_device_decides(c) && !u->offloaded && u->optimizer->by_element && !u->one_bit &&
+                  !c->program->profile && c->stage->grads_offloaded.elements == 0 &&
+                  c->stage->params_offloaded.elements == 0;
   if (u->runs_ahead) zpr_decide_begin(c);
 }
 
 bool zpr_is_behind(const zpr *c) { return c->program->delayed && c->step > c->program->delay_after; }
 
-void zpr_update_join(zpr *c) { zpr_host_update_join(c->state->updater->away); }
+void zpr_update_join(zpr *c) { zpr_host_update_join(c->state->updater->offloaded); }
 
 void zpr_update_catch_up(zpr *c) {
   assert(zpr_is_behind(c));
-  if (c->state->updater->away) zpr_host_update_exchange(c, c->state->updater->away, NULL);
+  if (c->state->updater->offloaded) zpr_host_update_exchange(c, c->state->updater->offloaded, NULL);
   if (c->program->share_weights) c->program->share_weights(c);
 }
 
@@ -311,8 +312,8 @@ static void skip(zpr *c, double lr) {
   rule.bias2 = 1 - pow(rule.beta2, (double)variance_updates(c, c->step + 1 - c->skipped_steps));
   if (u->one_bit && u->one_bit->skip)
     u->one_bit->skip(c, u->one_bit_own, &u->set, &rule);
-  else if (u->away && zpr_delays(c))
-    zpr_host_update_exchange(c, u->away, NULL);
+  else if (u->offloaded && zpr_delays(c))
+    zpr_host_update_exchange(c, u->offloaded, NULL);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */
@@ -368,7 +369,7 @@ static zpr_step_result decide(zpr *c, double lr, int signal) {
   else
     skip(c, lr);
   if (result.applied && c->program->freeze_threshold > 0 && c->state->freeze.at == 0)
-    zpr_freeze_count(c, factor * result.grad_norm);
+    zpr_variance_freeze_count(c, factor * result.grad_norm);
   zpr_leave(c, before);
   return result;
 }

@@ -12,7 +12,7 @@
 #include "device.h"
 #include "given.h"
 #include "host_grads.h"
-#include "away.h"
+#include "offloaded.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -193,10 +193,10 @@ void zpr_init_weights(zpr *c, zpr_given *given, zpr_error *error) {
   zpr_params_zero(c);
   zpr_zero_all_gradients(c);
   zpr_state_zero(c);
-  if (zpr_compresses(c->program)) zpr_errors_zero(c);
+  if (zpr_is_one_bit(c->program)) zpr_errors_zero(c);
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k, given, error);
   zpr_state_flush(c);
-  zpr_away_flush(c);
+  zpr_offloaded_flush(c);
 }

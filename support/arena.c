@@ -57,7 +57,7 @@ zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget) {
   return arena;
 }
 
-zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other) {
+zp_arena *zp_arena_new_alongside(const char *name, const zp_arena *other) {
   assert(other);
   return other->budget ? zp_arena_new_within(name, other->budget) : zp_arena_new(name);
 }

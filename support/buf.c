@@ -93,7 +93,7 @@ const char *zp_show_gib(zp_arena *arena, int64_t bytes) {
   return show_scaled(arena, (double)bytes, 1024, 3, unit, 7);
 }
 
-/* Four digits: parameter counts are told apart by them (124.4 M against 124.5 M). */
+/* Four digits: parameter counts are distinguished by them (124.4 M against 124.5 M). */
 const char *zp_show_count(zp_arena *arena, double count) {
   assert(!isnan(count));
   static const char *const unit[] = {"", "k", "M", "G", "T", "P", "E"};

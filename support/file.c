@@ -109,8 +109,8 @@ static int write_in_place(const char *path, const char *data, size_t len) {
   return fd < 0 ? errno : fill(fd, data, len, false);
 }
 
-/* A temporary file beside `path`; -1 with errno. */
-static int open_beside(zp_arena *arena, const char *path, mode_t mode, const char **temporary) {
+/* A temporary file alongside `path`; -1 with errno. */
+static int open_overlapped(zp_arena *arena, const char *path, mode_t mode, const char **temporary) {
   *temporary = zp_format(arena, "%s.tmp%ld", path, (long)getpid());
   unlink(*temporary); /* left by a killed process with our number */
   return open(*temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -118,7 +118,7 @@ static int open_beside(zp_arena *arena, const char *path, mode_t mode, const cha
 
 static int write_and_rename(zp_arena *arena, const char *path, mode_t mode, const char *data, size_t len) {
   const char *temporary;
-  int fd = open_beside(arena, path, mode, &temporary);
+  int fd = open_overlapped(arena, path, mode, &temporary);
   if (fd < 0) return errno;
   int number = fill(fd, data, len, true);
   if (!number && rename(temporary, path) != 0) number = errno;
@@ -149,7 +149,7 @@ bool zp_can_write(zp_arena *arena, const char *path, const char **error) {
     number = EISDIR;
   else if (exists && !S_ISREG(old.st_mode))
     number = access(path, W_OK) == 0 ? 0 : errno;
-  else if ((fd = open_beside(arena, path, 0666, &temporary)) < 0)
+  else if ((fd = open_overlapped(arena, path, 0666, &temporary)) < 0)
     number = errno;
   if (fd >= 0) close(fd), unlink(temporary);
   if (number) *error = failure(arena, "write", path, number);

@@ -53,6 +53,18 @@ void zp_json_remove(zp_json *object, const char *key) {
   json_object_del(raw(object), key);
 }
 
+static void rename_key(json_t *value, const char *was, const char *is) {
+  const char *key;
+  json_t *member = json_object_get(value, was);
+  size_t i;
+  if (member && json_object_set(value, is, member) != 0) must(NULL);
+  if (member) json_object_del(value, was);
+  json_object_foreach(value, key, member) rename_key(member, was, is);
+  json_array_foreach(value, i, member) rename_key(member, was, is);
+}
+
+void zp_json_rename(zp_json *value, const char *was, const char *is) { rename_key(raw(value), was, is); }
+
 static void append(zp_json *array, json_t *value) {
   assert(json_is_array(raw(array)));
   if (json_array_append_new(raw(array), value) != 0) must(NULL);

@@ -23,7 +23,7 @@ const char *zp_path_tidy(zp_arena *arena, const char *path) {
   return text;
 }
 
-const char *zp_path_beside(zp_arena *arena, const char *file, const char *name) {
+const char *zp_path_alongside(zp_arena *arena, const char *file, const char *name) {
   assert(file && name);
   const char *slash = strrchr(file, '/');
   if (name[0] == '/' || !slash) return zp_path_tidy(arena, name);

@@ -9,7 +9,7 @@
 
 typedef const unsigned char *bytes;
 
-/* Three digits, so that a digit behind belongs to the text. */
+/* Three digits, so that a digit after belongs to the text. */
 static void put_octal(zp_buf *out, unsigned char byte) { zp_buf_printf(out, "\\%03o", byte); }
 
 const char *zp_quote_c(zp_arena *arena, const char *text) {
@@ -43,7 +43,7 @@ const char *zp_quote_c_comment(zp_arena *arena, const char *text) {
 }
 
 /* `#` begins a comment, `$` a variable, and blanks in front are dropped. Backslashes count in front of a `#` and at the
- * end of a line alone: there an empty variable stands behind them. */
+ * end of a line alone: there an empty variable stands after them. */
 const char *zp_quote_make(zp_arena *arena, const char *text) {
   assert(text);
   zp_buf out = zp_buf_new(arena);

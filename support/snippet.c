@@ -67,7 +67,7 @@ static int column_of(const view *v, uint32_t byte) {
   return v->column[(byte < v->to ? byte : v->to) - v->from];
 }
 
-/* Left to right; the primary mark last among equals, so that its label stands beside the carets. */
+/* Left to right; the primary mark last among equals, so that its label stands alongside the carets. */
 static void sort_marks(mark *marks, int count) {
   for (int i = 1; i < count; i++) {
     mark moving = marks[i];

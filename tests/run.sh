@@ -73,10 +73,10 @@ faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 40
-1-bit Adam|python3 tests/diff/compress.py
+1-bit Adam|python3 tests/diff/one_bit.py
 switch of 1-bit Adam|python3 tests/diff/freeze.py
 steps between exchanges|python3 tests/diff/intervals.py
-values of 1-bit Adam|python3 tests/diff/compress_values.py
+values of 1-bit Adam|python3 tests/diff/one_bit_values.py
 1-bit Adam and LAMB against PyTorch|python3 tests/diff/onebit.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
@@ -157,7 +157,7 @@ take_parts() {
   done 3<"$logs/parts"
 }
 
-# What runs beside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
+# What runs alongside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF && part 'unit dev' in_background unit dev 2 &&

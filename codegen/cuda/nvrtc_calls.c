@@ -39,7 +39,7 @@ static const char *path_of(const zp_nvrtc_library *l, const char *asked) {
   return zp_strdup(found.arena, known ? info.dli_fname : asked);
 }
 
-/* It opens its builtins by their bare name; in a wheel they stand beside it, where the loader does not look. */
+/* It opens its builtins by their bare name; in a wheel they stand alongside it, where the loader does not look. */
 static void open_builtins(const zp_nvrtc_library *l) {
   const char *slash = strrchr(l->path, '/');
   if (slash)

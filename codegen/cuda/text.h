@@ -69,7 +69,7 @@ void zp_cuda_choose_held(zp_cuda_text *t);
 /* ---- names.c ---- */
 /* Decides which values of the program get statements. */
 void zp_cuda_name_values(zp_cuda_text *t);
-/* A comment that says what v is, to stand behind its first statement; "" later on. */
+/* A comment that says what v is, to stand after its first statement; "" later on. */
 const char *zp_cuda_explain(zp_cuda_text *t, int v);
 
 /* ---- print_value.c ---- */
@@ -81,7 +81,7 @@ const char *zp_cuda_operand(zp_cuda_text *t, int v);
 void zp_cuda_print_value(zp_cuda_text *t, int v);
 /* The column at which a leaf is read for column c: c, or the other one of its pair. */
 const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf);
-/* What its arrays are called behind "cos_" and "sin_": "head32_theta10000"; frequencies are printed when they are
+/* What its arrays are called after "cos_" and "sin_": "head32_theta10000"; frequencies are printed when they are
  * new. */
 const char *zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v);
 /* Whether cosines and sines of a row fit into shared memory; else each column computes its own. */

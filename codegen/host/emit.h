@@ -92,7 +92,7 @@ typedef struct zp_emit_loop {
   LLVMBasicBlockRef head, exit;
   LLVMValueRef index, step;
 } zp_emit_loop;
-/* for (index = begin; index < end; index += step); the builder is left in the body, after zp_emit_loop_end behind
+/* for (index = begin; index < end; index += step); the builder is left in the body, after zp_emit_loop_end after
  * it. */
 zp_emit_loop zp_emit_loop_begin(zp_emit_kernel *k, LLVMValueRef begin, LLVMValueRef end, LLVMValueRef step,
                                 const char *name);

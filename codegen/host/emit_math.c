@@ -1,7 +1,7 @@
 /* exp, log, tanh, sigmoid and erf of scalars and vectors, without branches and without calls.
  *
  * Polynomials are minimax fits (Remez exchange in 50 digits, weighted for the error that matters) made for zplan; the
- * fit errors stand beside them. Bounds on the results, checked on dense grids by tests/unit/test_rowprog_math.c, in
+ * fit errors stand alongside them. Bounds on the results, checked on dense grids by tests/unit/test_rowprog_math.c, in
  * units in the last place (ulp) of the exact value:
  *
  *             exp   log   tanh  sigmoid  erf

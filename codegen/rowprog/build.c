@@ -204,7 +204,7 @@ static int scaled_sum(zp_row_program *program, zp_row_op op, int sum, int factor
  * be taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less.
  *
  * What is less its own mean adds up to zero: the sum of the columns less the sum of the columns. In a row that is not
- * finite that difference would be NaN, and so are its terms, which whoever sums them reads beside the sum. */
+ * finite that difference would be NaN, and so are its terms, which whoever sums them reads alongside the sum. */
 int zp_row_sum(zp_row_program *program, int a, int64_t cols) {
   const zp_row_value v = program->values.data[a];
   if (v.cols == 0) return zp_row_binary(program, ZP_ROW_MUL, a, zp_row_imm(program, (double)cols));

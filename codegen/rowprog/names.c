@@ -146,7 +146,7 @@ static bool is_used(const zp_row_program *program, int count, const char *name) 
   return false;
 }
 
-/* The name, or with a word behind it when an earlier value has it: "whole" is what a gradient is after others. */
+/* The name, or with a word after it when an earlier value has it: "whole" is what a gradient is after others. */
 static const char *unique(const zp_row_program *program, int count, const char *name) {
   static const char *const words[] = {"whole", "also", "too", "again", "besides", "further", "still", "yet", "more"};
   if (!is_used(program, count, name)) return name;

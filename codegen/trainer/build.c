@@ -69,8 +69,8 @@ static bool compile_trainer(const tree *t, const char **error) {
   for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-I%s", t->tools->include_dirs[i]));
   zp_push(arena, &argv, in_tree(t, "trainer.c"));
   if (t->gpu) {
-    const char *beside[] = {"-Xassembler", "-I", "-Xassembler", t->dir}; /* where .incbin finds kernels.image */
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) zp_push(arena, &argv, beside[i]);
+    const char *alongside[] = {"-Xassembler", "-I", "-Xassembler", t->dir}; /* where .incbin finds kernels.image */
+    for (size_t i = 0; i < sizeof alongside / sizeof *alongside; i++) zp_push(arena, &argv, alongside[i]);
     zp_push(arena, &argv, in_tree(t, "kernels_image.S"));
   } else {
     zp_push(arena, &argv, in_tree(t, "kernels.o"));
@@ -127,8 +127,8 @@ static bool kernels_are_current(const tree *t) {
          newer_than_headers(t->arena, image, t->tools->device_dirs[2]);
 }
 
-/* Was the binary made from what the folder holds? A build that was interrupted leaves new sources beside an old binary.
- * Sources keep their time when they are not rewritten. */
+/* Was the binary made from what the folder holds? A build that was interrupted leaves new sources alongside an old
+ * binary. Sources keep their time when they are not rewritten. */
 static bool is_current(const tree *t) {
   const char *binary = in_tree(t, "trainer"), *runtime = t->tools->library_dirs[0];
   return kernels_are_current(t) && newer(binary, in_tree(t, t->gpu ? "kernels.image" : "kernels.o")) &&

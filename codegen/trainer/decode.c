@@ -74,7 +74,7 @@ static bool find_attention(finder *f, const zp_step *s) {
   const zp_op_attr *attr = &s->node->attr;
   bool keys = grows(f, s->in.data[1]) || grows(f, s->in.data[2]);
   if (keys && attr->cross) return refuse(f, s, "what the text is made from reads the text itself");
-  if (!attr->cross && !attr->causal) return refuse(f, s, "attention sees what comes behind a token");
+  if (!attr->cross && !attr->causal) return refuse(f, s, "attention sees what comes after a token");
   if (!grows(f, s->in.data[0])) return refuse(f, s, "attention of fixed queries sees the text");
   return must_stay(f, s, 1) && must_stay(f, s, 2);
 }

@@ -8,7 +8,7 @@
 /* What becomes of a step of a forward procedure. */
 typedef enum zp_decode_step {
   ZP_DECODE_ONCE,    /* nothing of it depends on the text: it is done with the text's beginning */
-  ZP_DECODE_STRETCH, /* of the positions at hand alone */
+  ZP_DECODE_STRETCH, /* of the current positions alone */
   ZP_DECODE_LOGITS,  /* the logits are shown instead of judged */
   ZP_DECODE_LEAVE,   /* of the loss */
 } zp_decode_step;

@@ -10,16 +10,16 @@ typedef enum zp_call {
   ZP_CALL_READ_PARAMS,        /* from a disk, two units ahead */
   ZP_CALL_FETCH_PARAMS,       /* from the host into the ring, a unit ahead */
   ZP_CALL_GATHER_PARAMS,      /* into the buffer of a unit */
-  ZP_CALL_GATHER_BESIDE,      /* while the unit before computes */
+  ZP_CALL_GATHER_OVERLAPPED,  /* while the unit before computes */
   ZP_CALL_SCATTER_GRADS,      /* from the buffer of a unit to where they are kept */
   ZP_CALL_SCATTER_OVER_RANKS, /* summed over the data ranks on that way */
-  ZP_CALL_SCATTER_BESIDE,     /* while the unit after computes */
+  ZP_CALL_SCATTER_OVERLAPPED, /* while the unit after computes */
   ZP_CALL_LAND_GRADS,         /* on the host */
-  ZP_CALL_REDUCE_GRADS,       /* over the data ranks beside the last backward */
+  ZP_CALL_REDUCE_GRADS,       /* over the data ranks alongside the last backward */
   ZP_CALL_SAVED_READ,         /* from a disk, two units ahead */
   ZP_CALL_SAVED_GET,          /* into the ring, a unit ahead */
   ZP_CALL_SAVED_PUT,          /* out of the ring */
-  ZP_CALL_EXCHANGE_SIGNS,     /* 1-bit Adam's, in the update */
+  ZP_CALL_ONE_BIT_EXCHANGE,   /* 1-bit Adam's, in the update */
   /* Once a step: before the norm, over the data ranks all at once or bucket by bucket, over tied stages, over the
    * tensor ranks; after the update. */
   ZP_CALL_SUM_FLAT,
@@ -73,7 +73,7 @@ typedef enum zp_pass {
   ZP_PASS_BACKWARD,
   ZP_PASS_INPUTS,
   ZP_PASS_WEIGHTS,
-  ZP_PASS_GATHER,  /* beside others: its parameters come */
+  ZP_PASS_GATHER,  /* alongside others: its parameters come */
   ZP_PASS_SCATTER, /* its gradients go */
   ZP_PASS_DECODE   /* FORWARD of some positions */
 } zp_pass;
@@ -152,15 +152,15 @@ bool zp_generated_write(zp_arena *arena, const char *dir, const char *file, cons
 /* model_hash.c: of the model's operations, the same for all its plans. Arena. */
 const char *zp_model_hash(const zp_emit *e);
 
-/* beside.c: what runs while units compute. */
-void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */
+/* overlapped.c: what runs while units compute. */
+void zp_emit_overlapped(zp_emit *e); /* functions that start to move a unit's buckets */
 /* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the
  * unit after j, as C text, and the condition that there is one. */
 void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const char *next);
 void zp_emit_after_unit(zp_emit *e, zp_pass pass);
 void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 
-/* reduce.c: sums beside the last backward, and what is sent behind it. */
+/* reduce.c: sums alongside the last backward, and what is sent after it. */
 /* Fields of a layout, and their values of chunk k of stage s: where shared parameters have their last gradient. */
 void zp_emit_last_uses_type(zp_emit *e);
 void zp_emit_last_uses(zp_emit *e, int s, int k);

@@ -24,7 +24,7 @@ static void emit_run_type(zp_emit *e) {
       zp_buf_line(out, "  int64_t %sbase, %sstride; /* of %s */", zp_kinds[kind].prefix, zp_kinds[kind].prefix,
                   of[kind]);
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
-    zp_buf_line(out, "  int64_t away, away_stride, away_bytes; /* of what a slot has off the device */");
+    zp_buf_line(out, "  int64_t offloaded, offloaded_stride, offloaded_bytes; /* of what a slot has off the device */");
   zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
   if (splits(e)) {
     zp_buf_line(out, "  int64_t pending, pending_stride; /* bytes in what waits for the gradients of weights */");
@@ -61,14 +61,14 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (splits(e)) zp_buf_line(out, "  int64_t pending, pending_count, pending_stride;");
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) {
     zp_buf_line(out, "  int64_t saved_ring, ring_stride; /* SAVED_BUFFERS, where units work */");
-    zp_buf_line(out, "  int64_t away, away_stride; /* of slots off the device: bytes %s */",
+    zp_buf_line(out, "  int64_t offloaded, offloaded_stride; /* of slots off the device: bytes %s */",
                 zp_emit_calls(e, ZP_CALL_SAVED_READ) ? "in the rank's file" : "in the host's memory");
   }
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "  int64_t param_stride; /* elements of one of the ring's two buffers */");
   if (zp_emit_buckets_move(e))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED))
     zp_buf_line(out, "  int64_t bucket_stride, grad_stride; /* bytes between the two buffers of a ring */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   if (zp_emit_streams(e)) {
@@ -94,8 +94,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, zp_emit_streams(e) ? "  real *in[CARRIED], *out[CARRIED], *dy, *dx;" : "  real *x, *y, *dy, *dx;");
   if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  real *w; /* its buffers in the rings */");
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  grad *g;");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED)) zp_buf_line(out, "  real *w; /* its buffers in the rings */");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED)) zp_buf_line(out, "  grad *g;");
   zp_buf_line(out, "} unit;");
   zp_buf_puts(out, "\n");
 }
@@ -137,16 +137,18 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
                             : seg->changes_saved                 ? ", true"
                                                                  : ", false")
                 : "";
-  int64_t gone = zp_saved_away(&e->program->choice, seg->saved_bytes);
-  const char *away = zp_emit_calls(e, ZP_CALL_SAVED_PUT)
-                         ? zp_format(e->arena, "%lld, %lld, %lld, ", LL(run->saved_away),
-                                     LL(zp_saved_away_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
-                         : "";
+  int64_t gone = zp_saved_offloaded(&e->program->choice, seg->saved_bytes);
+  const char *offloaded =
+      zp_emit_calls(e, ZP_CALL_SAVED_PUT)
+          ? zp_format(e->arena, "%lld, %lld, %lld, ", LL(run->saved_offloaded),
+                      LL(zp_saved_offloaded_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
+          : "";
   const char *streams = zp_emit_streams(e) ? run_streams(e, s, run, seg) : "";
   zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s},",
               zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
               LL(run->base.of[ZP_KIND_WHOLE]), LL(run->stride.of[ZP_KIND_WHOLE]), LL(run->saved),
-              LL(seg->saved_bytes - gone), others.data, away, zp_keeps_input(seg) ? "true" : "false", pending, streams);
+              LL(seg->saved_bytes - gone), others.data, offloaded, zp_keeps_input(seg) ? "true" : "false", pending,
+              streams);
 }
 
 static int count_runs(const zp_stage *st, int chunk) {
@@ -171,9 +173,9 @@ static void emit_chunk_fields(zp_emit *e, const zp_stage *st, int k) {
     zp_buf_line(out, "     .pending = %lld, .pending_count = %lld, .pending_stride = %lld,",
                 LL(zp_stage_pending_at(st, k)), LL(chunk->pending), LL(zp_chunk_pending_stride(chunk)));
   if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
-    zp_buf_line(out, "     .saved_ring = %lld, .ring_stride = %lld, .away = %lld, .away_stride = %lld,",
-                LL(st->at[ZP_REGION_SAVED_RING]), LL(st->saved_ring_stride), LL(zp_stage_away_at(st, k)),
-                LL(st->pooled ? st->away_stride : chunk->away_stride));
+    zp_buf_line(out, "     .saved_ring = %lld, .ring_stride = %lld, .offloaded = %lld, .offloaded_stride = %lld,",
+                LL(st->at[ZP_REGION_SAVED_RING]), LL(st->saved_ring_stride), LL(zp_stage_offloaded_at(st, k)),
+                LL(st->pooled ? st->offloaded_stride : chunk->offloaded_stride));
 }
 
 /* Elements of a message into model chunk `part` where each tensor begins, and where the last one ends. */
@@ -220,7 +222,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
   if (zp_emit_buckets_move(e))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at[ZP_REGION_PARAM_RING]),
                 LL(st->at[ZP_REGION_GRAD_RING]));
-  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED))
     zp_buf_line(out, "     .bucket_stride = %lld, .grad_stride = %lld,",
                 LL(zp_stage_ring_elements(st) * e->lowered->param_bytes),
                 LL(zp_flat_trained(&st->bucket) * e->lowered->grad_bytes));

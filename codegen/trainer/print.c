@@ -17,7 +17,7 @@ static void emit_kernel_declarations(zp_emit *e) {
   if (n > 0 && e->gpu)
     zp_buf_line(&e->out, "/* Row kernels: the runtime looks them up by name. */");
   else if (n > 0)
-    zp_buf_line(&e->out, "/* Row kernels, in kernels.o (LLVM IR beside it in kernels.ll). */");
+    zp_buf_line(&e->out, "/* Row kernels, in kernels.o (LLVM IR alongside it in kernels.ll). */");
   for (int i = 0; i < n; i++) {
     const char *symbol = zp_kernels_symbol(e->kernels, i);
     int tiles = e->gpu ? zp_kernels_cuda_tiles(e->kernels, i) : 0;

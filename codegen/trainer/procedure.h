@@ -26,7 +26,7 @@ typedef struct zp_frame {
   /* It gathers parameters; the gradients that it yields wait; it scatters gradients. */
   bool gathers, keeps_early, scatters;
   const struct zp_decode_procedure *decode; /* ZP_PASS_DECODE: what becomes of the steps (decode.h) */
-  bool stretch;                             /* the step at hand is one of the positions of `p` alone */
+  bool stretch;                             /* the current step is one of the positions of `p` alone */
 } zp_frame;
 
 /* ---- steps/frame.c ---- */
@@ -56,11 +56,11 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
 /* So many positions of a sample, as C text: by their name where there are as many as the model reads. Arena. */
 const char *zp_frame_positions(const zp_frame *f, int64_t positions);
 
-/* So many rows of a step, and where the first of them stands in a buffer, as C text: of the positions at hand, where
+/* So many rows of a step, and where the first of them stands in a buffer, as C text: of the current positions, where
  * the step is one of these alone. Arena. */
 const char *zp_frame_rows(const zp_frame *f, int64_t rows);
 const char *zp_frame_first_row(const zp_frame *f, int buffer);
-/* Rows of the step are slots: those of the positions at hand, as the initialiser of a zpr_chosen; NULL: they are not.
+/* Rows of the step are slots: those of the current positions, as the initialiser of a zpr_chosen; NULL: they are not.
  * Arena. */
 const char *zp_frame_chosen(const zp_frame *f, int buffer);
 
@@ -69,7 +69,7 @@ const char *zp_frame_chosen(const zp_frame *f, int buffer);
 void zp_emit_step(zp_frame *f, const zp_step *s);
 /* Sets the frame's buckets; none where none move. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
-/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none.
+/* Address of a unit's own parameters (param -1) or of a shared one after `base`, as C text; NULL: it has none.
  * Arena. */
 const char *zp_frame_gathered(const zp_frame *f, int param, zp_param_kind kind, const char *base);
 /* The first element of a bucket in the flat buffers, as C text. Arena. */
@@ -79,7 +79,7 @@ const char *zp_frame_early(const zp_frame *f, int use);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
-/* Prints gathers and scatters of buckets as functions of their own, for what moves beside the units. */
+/* Prints gathers and scatters of buckets as functions of their own, for what moves alongside the units. */
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
 
 #endif

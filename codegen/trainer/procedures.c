@@ -181,7 +181,7 @@ static bool uses_params(const zp_frame *f) {
   return any;
 }
 
-/* Where those of the other kinds stand: behind the first one's. */
+/* Where those of the other kinds stand: after the first one's. */
 static void declare_kinds(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   for (zp_param_kind kind = ZP_KIND_WHOLE + 1; kind < ZP_KINDS; kind++)
@@ -203,17 +203,17 @@ static void declare_parameters(const zp_frame *f) {
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
   if (f->gathers && zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "real *w = u->w;");
-  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && uses_params(f))
+  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_OVERLAPPED) && uses_params(f))
     zp_buf_line(out, "const real *w = u->w;");
-  else if (f->gathers && !zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE))
+  else if (f->gathers && !zp_emit_calls(f->e, ZP_CALL_GATHER_OVERLAPPED))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
   else if (!f->gathers && own && f->uses_params[ZP_KIND_WHOLE])
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (f->scatters && zp_emit_calls(f->e, ZP_CALL_LAND_GRADS))
     zp_buf_line(out, "grad *g = zpr_grad_buffer(c, zpr_at(c, s->grad_ring));");
   else if (f->scatters)
-    zp_buf_line(out,
-                zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) ? "grad *g = u->g;" : "grad *g = zpr_at(c, s->grad_ring);");
+    zp_buf_line(out, zp_emit_calls(f->e, ZP_CALL_SCATTER_OVERLAPPED) ? "grad *g = u->g;"
+                                                                     : "grad *g = zpr_at(c, s->grad_ring);");
   else if (own && f->uses_grads[ZP_KIND_WHOLE])
     zp_buf_line(out, "grad *g = grads(c) + u->base;");
   if (own) declare_kinds(f);

@@ -148,9 +148,9 @@ static void emit_shape(zp_emit *e, int losses) {
   if (e->program->spec->train.stochastic_sums) zp_buf_line(out, "    .stochastic_sums = true,");
   if (zp_emit_calls(e, ZP_CALL_SCATTER_GRADS) && !zp_emit_calls(e, ZP_CALL_SCATTER_OVER_RANKS))
     zp_buf_line(out, "    .moves_gradients = true,");
-  if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE) || zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) ||
+  if (zp_emit_calls(e, ZP_CALL_GATHER_OVERLAPPED) || zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED) ||
       zp_emit_calls(e, ZP_CALL_REDUCE_GRADS))
-    zp_buf_line(out, "    .moves_beside = true,");
+    zp_buf_line(out, "    .moves_overlap = true,");
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
@@ -214,7 +214,7 @@ static void emit_training(zp_emit *e) {
 /* 0/1 Adam: when gradients are summed, and when signs are exchanged. */
 static void emit_intervals(zp_emit *e) {
   const zp_intervals x = zp_train_intervals(e->arena, &e->plan->spec->train);
-  if (x.phases.len == 0 || !zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) return;
+  if (x.phases.len == 0 || !zp_emit_calls(e, ZP_CALL_ONE_BIT_EXCHANGE)) return;
   zp_buf_line(&e->out, "/* Steps that sum gradients for the variance. */");
   zp_buf_puts(&e->out, "static const int64_t variance_steps[] = {");
   for (int i = 0; i < x.variance.len; i++)
@@ -283,7 +283,7 @@ static void emit_predictions(zp_emit *e) {
   if (moves.signs_down != 0 || moves.signs_up != 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
-  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS)) {
+  if (zp_emit_calls(e, ZP_CALL_ONE_BIT_EXCHANGE)) {
     emit_settings(e, ZP_SETTING_ONE_BIT);
     if (t->variance_every > 0)
       zp_buf_printf(out, "    .n_variance = %d, .variance_at = variance_steps, .n_phases = %d, .phases = phases,",

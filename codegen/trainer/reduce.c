@@ -1,7 +1,7 @@
 /* Prints where gradients are summed over ranks. GPUs sum them over the data ranks with ZeRO 0 and 1 bucket by bucket,
- * beside backward of the last micro-batch, from the unit on that was the last to add to them. A parameter that several
- * units of a stage use waits for the last of these, which the stage's order table names. Whatever else is summed is
- * once a step, in functions that the runtime calls. */
+ * alongside backward of the last micro-batch, from the unit on that was the last to add to them. A parameter that
+ * several units of a stage use waits for the last of these, which the stage's order table names. Whatever else is
+ * summed is once a step, in functions that the runtime calls. */
 #include "emit.h"
 
 /* Is it declared outside repeats, and trained? */
@@ -64,12 +64,12 @@ void zp_emit_reduce(zp_emit *e) {
   if (!zp_emit_calls(e, ZP_CALL_REDUCE_GRADS)) return;
   zp_buf_line(
       out,
-      "/* Gradients that unit j has completed start to be summed over the data ranks, beside the units before. */");
+      "/* Gradients that unit j has completed start to be summed over the data ranks, alongside the units before. */");
   zp_buf_line(out, "static void reduce_unit(zpr *c, const layout *s, int64_t j) {");
   zp_buf_line(out, "  int64_t i;");
   zp_buf_line(out, "  const run *r = find_run(s, j, &i);");
   zp_buf_line(out, "  zpr_ring_done(c, ZPR_GRAD_RING, j %% 2);");
-  zp_buf_line(out, "  zpr_beside(c, ZPR_GRAD_RING, j %% 2);");
+  zp_buf_line(out, "  zpr_overlapped(c, ZPR_GRAD_RING, j %% 2);");
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
     const char *prefix = zp_kinds[kind].prefix;
     if (zp_kinds[kind].trained && (kind == ZP_KIND_WHOLE || zp_emit_has(e, kind)))
@@ -80,7 +80,7 @@ void zp_emit_reduce(zp_emit *e) {
     if (is_shared(e, p))
       zp_buf_line(out, "  if (j == s->%s) zpr_reduce_grads(c, s->%s);", field(e, p),
                   zp_emit_identifier(e->arena, e->model->params.data[p].name));
-  zp_buf_line(out, "  zpr_beside_end(c, ZPR_GRAD_RING, j %% 2);");
+  zp_buf_line(out, "  zpr_overlapped_end(c, ZPR_GRAD_RING, j %% 2);");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }
@@ -104,9 +104,9 @@ static void emit_call(zp_emit *e, zp_call call, const char *text) {
 /* 1-bit Adam's ranks exchange all elements of their own gradients with ZeRO 1, too, so over other axes all are summed
  * before the buckets fall to their owners; otherwise shards are less to sum. */
 void zp_emit_end_of_step(zp_emit *e) {
-  bool whole = zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS);
+  bool whole = zp_emit_calls(e, ZP_CALL_ONE_BIT_EXCHANGE);
   if (sums(e)) {
-    zp_buf_line(&e->out, "/* Gradients that ranks sum once a step, behind the micro-batches. */");
+    zp_buf_line(&e->out, "/* Gradients that ranks sum once a step, after the micro-batches. */");
     zp_buf_line(&e->out, "static void sum_gradients(zpr *c) {");
     emit_call(e, ZP_CALL_SUM_FLAT, "zpr_sum_flat(c); /* over the data ranks */");
     if (!whole) emit_call(e, ZP_CALL_SUM_BUCKETS, "zpr_sum_buckets(c); /* over the data ranks */");

@@ -23,8 +23,9 @@ void zp_emit_saved_places(zp_emit *e) {
       "                     .here = s->slots < 0 ? NULL : at(c->arena, s->slots + slot * s->slot_stride + r->saved + i "
       "* r->saved_stride),\n"
       "                     .here_bytes = r->saved_stride,\n"
-      "                     .away = s->away + slot * s->away_stride + r->away + i * r->away_stride,\n"
-      "                     .away_bytes = r->away_bytes};\n"
+      "                     .offloaded = s->offloaded + slot * s->offloaded_stride + r->offloaded + i * "
+      "r->offloaded_stride,\n"
+      "                     .offloaded_bytes = r->offloaded_bytes};\n"
       "}\n"
       "\n";
   zp_buf *out = &e->out;

@@ -44,7 +44,7 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (!f->gathers || (zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && f->pass != ZP_PASS_GATHER)) return;
+  if (!f->gathers || (zp_emit_calls(f->e, ZP_CALL_GATHER_OVERLAPPED) && f->pass != ZP_PASS_GATHER)) return;
   zp_buf_line(&f->e->out, zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS)
                               ? "/* Parameters: what is on the device; the rest has come. */"
                               : "/* Parameters: from the data ranks' shards. */");
@@ -84,7 +84,7 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (!f->scatters || (zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) && f->pass != ZP_PASS_SCATTER)) return;
+  if (!f->scatters || (zp_emit_calls(f->e, ZP_CALL_SCATTER_OVERLAPPED) && f->pass != ZP_PASS_SCATTER)) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->scattered.len; i++) {
     const zp_bucket *b = &f->bucket[f->scattered.data[i]];
@@ -114,7 +114,7 @@ static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass)
 }
 
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode) {
-  if (!zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) return;
-  if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE)) emit_move(e, segment, mode, ZP_PASS_GATHER);
+  if (!zp_emit_calls(e, ZP_CALL_SCATTER_OVERLAPPED)) return;
+  if (zp_emit_calls(e, ZP_CALL_GATHER_OVERLAPPED)) emit_move(e, segment, mode, ZP_PASS_GATHER);
   emit_move(e, segment, mode, ZP_PASS_SCATTER);
 }

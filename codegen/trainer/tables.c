@@ -228,7 +228,7 @@ static int stage_run_count(const zp_emit *e, const zp_stage *st) {
 }
 
 /* Where parameters or gradients stand that are off the device; of those on disks the windows on the host, too. */
-static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state state) {
+static const char *offloaded_place(const zp_emit *e, const zp_stage *st, zp_state state) {
   bool params = state == ZP_STATE_PARAMS;
   int64_t host = st->at[params ? ZP_REGION_HOST_PARAMS : ZP_REGION_HOST_GRADS];
   int64_t file = st->at[params ? ZP_REGION_FILE_PARAMS : ZP_REGION_FILE_GRADS];
@@ -238,20 +238,20 @@ static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state sta
 }
 
 /* What of optimizer state and gradients is off the device. */
-static void emit_away(zp_emit *e, const zp_stage *st) {
+static void emit_offloaded(zp_emit *e, const zp_stage *st) {
   if (st->offloaded[ZP_STATE_OPTIMIZER] > 0)
-    zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
+    zp_buf_line(&e->out, "     .state_offloaded = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
                 LL(st->offloaded[ZP_STATE_OPTIMIZER]), st->at[ZP_REGION_FILE_STATE] >= 0 ? "true" : "false",
                 LL(st->at[ZP_REGION_HOST_STATE]), LL(st->at[ZP_REGION_FILE_STATE]));
   if (st->offloaded[ZP_STATE_GRADIENTS] > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,",
-                LL(st->offloaded[ZP_STATE_GRADIENTS]), away_place(e, st, ZP_STATE_GRADIENTS),
+    zp_buf_line(&e->out, "     .grads_offloaded = {.elements = %lld, %s}, .grad_ring = %lld,",
+                LL(st->offloaded[ZP_STATE_GRADIENTS]), offloaded_place(e, st, ZP_STATE_GRADIENTS),
                 LL(st->at[ZP_REGION_GRAD_RING]));
   else if (e->program->spec->train.stochastic_sums)
     zp_buf_line(&e->out, "     .grad_ring = %lld,", LL(st->at[ZP_REGION_GRAD_RING]));
   if (st->offloaded[ZP_STATE_PARAMS] > 0)
-    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,",
-                LL(st->offloaded[ZP_STATE_PARAMS]), away_place(e, st, ZP_STATE_PARAMS),
+    zp_buf_line(&e->out, "     .params_offloaded = {.elements = %lld, %s}, .param_ring = %lld,",
+                LL(st->offloaded[ZP_STATE_PARAMS]), offloaded_place(e, st, ZP_STATE_PARAMS),
                 LL(st->at[ZP_REGION_PARAM_RING]));
   if (st->offloaded[ZP_STATE_GRADIENTS] > 0 || st->offloaded[ZP_STATE_PARAMS] > 0)
     zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(zp_flat_trained(&st->bucket)));
@@ -307,11 +307,11 @@ static void emit_stages(zp_emit *e) {
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
-    emit_away(e, st);
+    emit_offloaded(e, st);
     if (st->bytes[ZP_REGION_FILE_SLOTS] > 0)
       zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
                   LL(st->at[ZP_REGION_HOST_SLOTS]), LL(st->bytes[ZP_REGION_HOST_SLOTS] / 4));
-    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->offloaded[ZP_STATE_OPTIMIZER] > 0)
+    if (zp_emit_calls(e, ZP_CALL_ONE_BIT_EXCHANGE) && st->offloaded[ZP_STATE_OPTIMIZER] > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->at[ZP_REGION_HOST_ERROR]), LL(st->at[ZP_REGION_HOST_SERVER_ERROR]),
                   LL(st->at[ZP_REGION_HOST_RECORDS]));

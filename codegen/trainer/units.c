@@ -297,7 +297,7 @@ void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
   zp_emit_fetch(e);
   if (splits(e)) emit_pending(e);
-  zp_emit_beside(e);
+  zp_emit_overlapped(e);
   zp_emit_reduce(e);
   emit_forward(e);
   emit_backward(e);

@@ -1,5 +1,5 @@
-/* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted beside what
- * was measured. Trainers neither validate nor write checkpoints here. */
+/* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted alongside
+ * what was measured. Trainers neither validate nor write checkpoints here. */
 #include "driver.h"
 #include <zplan/software.h>
 #include <zplan/validate.h>

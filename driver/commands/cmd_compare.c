@@ -29,27 +29,27 @@ static void put_row(zp_buf *out, bool same, const char *name, const char **cell,
   zp_buf_puts(out, "\n");
 }
 
-static bool is_zero(const zp_beside *row, int n) {
+static bool is_zero(const zp_row_alongside *row, int n) {
   for (int i = 0; i < n; i++)
     if (row->words || (row->seconds && row->seconds[i] != 0) || (row->bytes && row->bytes[i] != 0)) return false;
   return true;
 }
 
-static const char *show(zp_arena *arena, const zp_beside *row, int i) {
+static const char *show(zp_arena *arena, const zp_row_alongside *row, int i) {
   if (row->words) return row->words[i];
   if (row->bytes) return row->bytes[i] ? zp_show_bytes(arena, row->bytes[i]) : NULL;
   if (row->seconds[i] < 0) return zp_format(arena, "-%s", zp_show_seconds(arena, -row->seconds[i]));
   return row->seconds[i] > 0 ? zp_show_seconds(arena, row->seconds[i]) : NULL;
 }
 
-static void put_cells(zp_buf *out, const zp_beside *row, int n) {
+static void put_cells(zp_buf *out, const zp_row_alongside *row, int n) {
   const char *cell[MOST_PLANS];
   for (int i = 0; i < n; i++) cell[i] = show(out->arena, row, i);
   put_row(out, row->same, row->name, cell, n);
 }
 
 /* Rows in which no plan has anything are left out. */
-static void put_rows(zp_buf *out, const char *title, const zp_besides *rows, int n) {
+static void put_rows(zp_buf *out, const char *title, const zp_rows_alongside *rows, int n) {
   bool titled = false;
   for (int r = 0; r < rows->len; r++) {
     if (is_zero(&rows->data[r], n)) continue;
@@ -60,7 +60,7 @@ static void put_rows(zp_buf *out, const char *title, const zp_besides *rows, int
 }
 
 /* Those that differ as rows, the others as a list. */
-static void put_decisions(zp_buf *out, const zp_besides *rows, int n) {
+static void put_decisions(zp_buf *out, const zp_rows_alongside *rows, int n) {
   for (int r = 0; r < rows->len; r++)
     if (!rows->data[r].same) put_cells(out, &rows->data[r], n);
   const char *separator = "  the same: ";
@@ -160,10 +160,10 @@ static const char *as_text(zp_arena *arena, const zp_side_by_side *s, const zp_s
 
 /* ---- JSON ---- */
 
-static void set_rows(zp_json *o, const char *key, const zp_besides *rows, int n) {
+static void set_rows(zp_json *o, const char *key, const zp_rows_alongside *rows, int n) {
   zp_json *list = zp_json_set(o, key, zp_json_array());
   for (int r = 0; r < rows->len; r++) {
-    const zp_beside *row = &rows->data[r];
+    const zp_row_alongside *row = &rows->data[r];
     zp_json *entry = zp_json_append(list, zp_json_object());
     zp_json_set_string(entry, "name", row->name);
     zp_json_set_bool(entry, "same", row->same);
@@ -226,7 +226,7 @@ static bool shapes_plans(const zp_options *o) {
          o->gap_text;
 }
 
-/* A plan file has decided already: such words are for the .dz files beside it. */
+/* A plan file has decided already: such words are for the .dz files alongside it. */
 static void forget_shape(zp_options *o) {
   const char *library_dir = o->load.library_dir;
   o->load = (zp_load_options){.library_dir = library_dir};

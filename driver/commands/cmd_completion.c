@@ -20,7 +20,7 @@ static const char *words_of(zp_arena *arena, const char *value) {
   return words;
 }
 
-/* Words that come first behind a verb: "deepspeed|megatron|slurm FILE.dz ..." as "deepspeed megatron slurm"; NULL: a
+/* Words that come first after a verb: "deepspeed|megatron|slurm FILE.dz ..." as "deepspeed megatron slurm"; NULL: a
  * file or an option does. */
 static const char *first_words(zp_arena *arena, const zp_verb *verb) {
   char *words = zp_strndup(arena, verb->arguments, strcspn(verb->arguments, " "));

@@ -38,7 +38,7 @@ static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
 }
 
 /* The plan for the program of the format. Where that has none, because it lacks what the plan block wants or needs more
- * memory by its count, the one for zplan's own trainer: what the program lacks in it is refused by name. */
+ * memory by its count, the one for zplan's own trainer: what the program lacks in it is rejected with a message. */
 static zp_plan *obtain(zp_run_state *run) {
   const zp_options own = run->options;
   if (format == ZP_EXPORT_MEGATRON) run->default_program = zp_trainer_word(ZP_TRAINER_MEGATRON);

@@ -1,6 +1,6 @@
 /* zplan export hf: a checkpoint of zplan as a folder of Hugging Face, adapters added to their weights. zplan export
  * peft: its adapters alone. The model is that of the plan in the checkpoint,
- * or of the file that is named behind it; config.json is that of the weights that the run began with, or of --like, or
+ * or of the file that is named after it; config.json is that of the weights that the run began with, or of --like, or
  * made from the model. */
 #include "driver.h"
 #include <zplan/buf.h>

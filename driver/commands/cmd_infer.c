@@ -1,4 +1,4 @@
-/* zplan sample and zplan eval: a trained model is looked at. A trainer for CPU ranks or GPUs is generated from the
+/* zplan sample and zplan eval: a trained model is examined. A trainer for CPU ranks or GPUs is generated from the
  * model, with nothing of the plan that it was trained by (infer_spec.c), starts from the checkpoint's weights in f32,
  * and answers a request instead of training (runtime/infer/infer.c). */
 #include "driver.h"
@@ -249,7 +249,7 @@ static bool looks_back(inference *i) {
     for (int k = 0; k < model->segments.data[s].graph->nodes.len; k++) {
       const zp_node *n = &model->segments.data[s].graph->nodes.data[k];
       if (!mixes_positions(n)) continue;
-      zp_report(i->run->diags, ZP_Z0818, n->span, "%s sees what comes behind a token: there is no next one",
+      zp_report(i->run->diags, ZP_Z0818, n->span, "%s sees what comes after a token: there is no next one",
                 n->op == ZP_OP_ATTENTION ? "attention" : zp_format(i->run->arena, "`%s`", zp_op_name(n->op)));
       return false;
     }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* The smallest file that names a device: its model is never looked at. */
+/* The smallest file that names a device: its model is never considered. */
 static const char device_file[] =
     "use std.hw\n"
     "model m(V = 2, S = 2, d = 2) {\n"

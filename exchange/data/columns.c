@@ -61,7 +61,7 @@ static bool add_array(zp_columns *c, const char *option, const char *value, bool
   for (const char *at = equals + 1;; a.count++) {
     size_t len = strcspn(at, ",");
     if (len == 0)
-      return zp_data_usage(c->job, "%s wants the name of a column behind `=` and `,`: `%s`", option, value), false;
+      return zp_data_usage(c->job, "%s wants the name of a column after `=` and `,`: `%s`", option, value), false;
     zp_push(arena, columns, zp_strndup(arena, at, len));
     at += len;
     if (!*at++) break;

@@ -3,7 +3,7 @@
  *
  * A labelled text is one sample, cut where it is longer. Others begin a sample each, and a longer one goes on in the
  * next; or, packed, texts share samples: in their order, and what is not longer than a sample is never cut, so that it
- * begins the next one where the rest of this one is too short for it (next fit). Behind a text inside a sample follows
+ * begins the next one where the rest of this one is too short for it (next fit). After a text inside a sample follows
  * the next one, which its last label says; attention sees across. Or, with --documents, texts are apart: the last label
  * of each is -1, and documents.npy and positions.npy say which text of its sample a position is of, from 0 on, and
  * which position it has there. What is left of a sample has tokens 0, labels and documents -1, and positions 0. */
@@ -16,7 +16,7 @@ struct zp_documents {
   const zp_texts *texts;
   int64_t length;
   bool labelled, packs, apart;
-  zp_ids text;                    /* tokens of the one at hand */
+  zp_ids text;                    /* tokens of the current one */
   zp_ids tokens, labels, lengths; /* of all samples; the last one is open while it has room */
   zp_ids documents, positions;    /* likewise */
   int64_t open, begun;            /* tokens and texts of the open sample; 0: there is none */

@@ -15,7 +15,7 @@ typedef ZP_VEC(int32_t) zp_ids;
 /* ---- texts to tokens (texts.c) ---- */
 typedef struct zp_texts {
   zp_tokenizer *tokenizer; /* NULL: a byte is a token */
-  int32_t eod;             /* behind every text; -1: nothing */
+  int32_t eod;             /* after every text; -1: nothing */
 } zp_texts;
 /* --tokenizer and --eod. False after reporting. */
 bool zp_texts_open(zp_data_job *job, zp_texts *texts);
@@ -77,7 +77,7 @@ bool zp_columns_write(zp_columns *columns, zp_out_folder *out);
 void zp_columns_tell(const zp_columns *columns);
 /* Texts as samples of one length (documents.c). */
 typedef struct zp_documents zp_documents;
-/* labelled: a text is a sample, beside whose tokens there are other labels. */
+/* labelled: a text is a sample, alongside whose tokens there are other labels. */
 zp_documents *zp_documents_open(zp_data_job *job, const zp_texts *texts, bool labelled);
 bool zp_documents_add(zp_documents *documents, zp_row_place place, const char *text);
 bool zp_documents_write(zp_documents *documents, zp_out_folder *out);

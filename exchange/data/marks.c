@@ -1,4 +1,4 @@
-/* The tokens that BERT puts around texts, of a tokenizer or beside bytes. */
+/* The tokens that BERT puts around texts, of a tokenizer or alongside bytes. */
 #include "make_data_internal.h"
 
 enum { BYTE_CLS = 256, BYTE_SEP, BYTE_MASK, BYTE_VOCABULARY };

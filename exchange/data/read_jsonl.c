@@ -1,9 +1,9 @@
 /* JSON lines: an object a line, of which some fields are read. Memory is that of the longest line.
  *
- * All that RFC 8259 allows is taken, and what Python writes beside it. It leaves some open, decided here: of a key that
- * comes again the last value counts; the character 0 and halves of surrogate pairs, which no text of ours holds, become
- * U+FFFD, and are counted; NaN and Infinity, which are no JSON, and numbers beyond 64 bits and doubles are no numbers
- * where one is asked for, and nothing elsewhere. */
+ * All that RFC 8259 allows is taken, and what Python writes alongside it. It leaves some open, decided here: of a key
+ * that comes again the last value counts; the character 0 and halves of surrogate pairs, which no text of ours holds,
+ * become U+FFFD, and are counted; NaN and Infinity, which are no JSON, and numbers beyond 64 bits and doubles are no
+ * numbers where one is asked for, and nothing elsewhere. */
 #include "make_data_internal.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ static int hex_of(const char *digits, const char *end) {
   return code;
 }
 
-/* Behind "\u": of half a pair, or the character 0, the digits become those of U+FFFD. Behind what was read. */
+/* After "\u": of half a pair, or the character 0, the digits become those of U+FFFD. After what was read. */
 static char *mend_escape(char *digits, char *end, int64_t *mended) {
   enum { HIGH = 0xd800, LOW = 0xdc00, BEHIND = 0xe000 };
   int code = hex_of(digits, end);
@@ -69,7 +69,7 @@ static char *mend_escape(char *digits, char *end, int64_t *mended) {
   return code < 0 ? digits : digits + 4;
 }
 
-/* A word that is no JSON becomes an empty list, with spaces behind it: no number, where one is asked for. */
+/* A word that is no JSON becomes an empty list, with spaces after it: no number, where one is asked for. */
 static size_t mend_word(char *at, const char *end) {
   static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -12,7 +12,7 @@ typedef struct table {
   zp_row_place place; /* of the row's first line */
   int64_t line;       /* being read, from 1 on */
   char separator;
-  char *text; /* cells, each with a zero behind it */
+  char *text; /* cells, each with a zero after it */
   size_t len, room;
   ZP_VEC(size_t) begins; /* in text */
   ZP_VEC(bool) quoted;
@@ -39,7 +39,7 @@ static bool refuse(table *t, const char *what) {
   return false;
 }
 
-/* A cell behind its opening quote. What follows the closing one; -2 after reporting. */
+/* A cell after its opening quote. What follows the closing one; -2 after reporting. */
 static int read_quoted(table *t) {
   for (int c = next(t);; c = next(t)) {
     if (c == EOF || c == 0) return refuse(t, c == EOF ? "a quote is not closed" : "it has a byte 0"), -2;

@@ -1,10 +1,10 @@
 /* zplan data jsonl, zplan data table: a column of texts as a token file, or as samples of one length; columns of
- * numbers and of labels as arrays beside them. */
+ * numbers and of labels as arrays alongside them. */
 #include "make_data_internal.h"
 
 #include <stdio.h>
 
-enum { MOST_LENGTH = 1 << 20, END_OF_BYTES = 0 /* behind a text in bytes; JSON and tables have none in texts */ };
+enum { MOST_LENGTH = 1 << 20, END_OF_BYTES = 0 /* after a text in bytes; JSON and tables have none in texts */ };
 
 typedef struct maker {
   zp_data_job *job;
@@ -108,7 +108,7 @@ static const char *contradiction(const zp_data_job *o) {
   if (o->stride) return "--stride is for `zplan data squad`";
   if (!o->field && (o->length || o->tokenizer || o->pack))
     return "--length, --tokenizer and --pack are for texts: --field";
-  if (o->field && columns && !o->length) return "texts beside other columns have one length: --length N";
+  if (o->field && columns && !o->length) return "texts alongside other columns have one length: --length N";
   if (o->pack && (!o->length || columns)) return "--pack is for texts alone, with --length N";
   if (o->documents && !o->pack) return "--documents is for --pack: else a sample is one document";
   if (o->classes && o->labels.len == 0) return "--classes is for --labels";

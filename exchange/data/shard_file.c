@@ -1,6 +1,6 @@
 /* Token files in llm.c's shard format (256 int32 header words: magic, version, count; then the tokens: uint16, or
- * uint32 for large vocabularies). Memory does not grow with the tokens. The file is written beside its target and takes
- * its place when it is complete; an error or a signal takes it away. */
+ * uint32 for large vocabularies). Memory does not grow with the tokens. The file is written alongside its target and
+ * takes its place when it is complete; an error or a signal takes it away. */
 #include "make_data_internal.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static const struct shard_format {
 struct zp_shard_file {
   zp_data_job *job;
   FILE *out;
-  const char *path; /* beside the target */
+  const char *path; /* alongside the target */
   const struct shard_format *format;
   int64_t count;
 };

@@ -3,7 +3,7 @@
  * position of the answer.
  *
  * A question is cut at a quarter of the length. A context that is longer than what is left is read in windows, each
- * `stride` tokens behind the one before; every window is a sample, and where it does not hold the whole answer, or
+ * `stride` tokens after the one before; every window is a sample, and where it does not hold the whole answer, or
  * there is none, both labels are 0, the position of [CLS], as in BERT's own preparation. The first answer of a question
  * counts that stands in the context where the file says; a question none of whose answers does is left out and told. */
 #include "make_data_internal.h"
@@ -49,7 +49,7 @@ static bool add_ids(void *user, const int32_t *ids, int n) {
   return true;
 }
 
-/* Where tokens of a tokenizer that changes nothing stand: their texts, one behind the other, are the text itself. */
+/* Where tokens of a tokenizer that changes nothing stand: their texts, one after the other, are the text itself. */
 static bool find_places(squad *s, const char *text, size_t len, zp_token_places *t) {
   zp_buf back = zp_buf_new(s->arena);
   for (int i = 0; i < t->ids.len; i++) {
@@ -111,7 +111,7 @@ static void put(squad *s, int32_t id, int32_t type) {
   zp_push(s->arena, &s->types, type);
 }
 
-/* Tokens [begin, end) of the context behind the first n of the question. */
+/* Tokens [begin, end) of the context after the first n of the question. */
 static void add_window(squad *s, const zp_token_places *question, int n, int begin, int end, span answer) {
   bool whole = answer.first >= begin && answer.last < end;
   int32_t used = n + end - begin + 3, before = n + 2 - begin;
@@ -142,7 +142,7 @@ static void add_question(squad *s, const zp_token_places *question, span answer)
 
 /* ---- the file ---- */
 
-/* Bytes of the first n code points; behind the text's end: -1. */
+/* Bytes of the first n code points; after the text's end: -1. */
 static int64_t bytes_of(const char *text, int64_t n) {
   const char *at = text;
   for (; n > 0; n--) {

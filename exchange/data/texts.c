@@ -1,4 +1,4 @@
-/* Tokens of texts: bytes, or those of --tokenizer, and what --eod puts behind each. */
+/* Tokens of texts: bytes, or those of --tokenizer, and what --eod puts after each. */
 #include "make_data_internal.h"
 
 bool zp_texts_open(zp_data_job *job, zp_texts *texts) {

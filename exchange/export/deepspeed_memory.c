@@ -1,16 +1,16 @@
 /* ZeRO, offloading and kept activations as keys of DeepSpeed (deepspeed/runtime/zero/config.py, offload_config.py). */
 #include "deepspeed.h"
 
-static bool away(const zp_exporter *e, zp_state state) { return e->choice->home[state].tier != ZP_TIER_DEVICE; }
+static bool offloaded(const zp_exporter *e, zp_state state) { return e->choice->home[state].tier != ZP_TIER_DEVICE; }
 
 /* Why the file needs a stage that the plan does not have; NULL: it does not. Without ZeRO gradients of 16 bits are
  * summed in 16 bits (deepspeed/runtime/engine.py, _do_optimizer_sanity_check). */
 static const char *reason_of(const zp_exporter *e, int *stage) {
   bool sums = zp_is_mixed(&e->spec->train) && zp_export_grad_bytes(e) == 4;
-  *stage = away(e, ZP_STATE_GRADIENTS) ? 2 : away(e, ZP_STATE_OPTIMIZER) || sums ? 1 : 0;
+  *stage = offloaded(e, ZP_STATE_GRADIENTS) ? 2 : offloaded(e, ZP_STATE_OPTIMIZER) || sums ? 1 : 0;
   if (*stage <= e->choice->zero) return NULL;
   if (*stage == 2) return "gradients off the device";
-  return away(e, ZP_STATE_OPTIMIZER) ? "the optimizer off the device" : "fp32 sums of 16-bit gradients";
+  return offloaded(e, ZP_STATE_OPTIMIZER) ? "the optimizer off the device" : "fp32 sums of 16-bit gradients";
 }
 
 /* The stage to write. One rank shards nothing at any stage. */
@@ -25,7 +25,7 @@ static int stage_of(zp_exporter *e) {
     zp_export_note(
         e, "ZeRO %d of one data rank is written as stage %d, which %s needs and which shards nothing over one rank",
         e->choice->zero, needed,
-        needed == 1 && !away(e, ZP_STATE_OPTIMIZER) ? "an fp32 sum of gradients" : "offloading");
+        needed == 1 && !offloaded(e, ZP_STATE_OPTIMIZER) ? "an fp32 sum of gradients" : "offloading");
   return needed;
 }
 
@@ -45,7 +45,7 @@ static zp_json *put_device(zp_exporter *e, zp_json *zero, const char *key, zp_st
 
 static void put_optimizer(zp_exporter *e, zp_json *zero, int stage) {
   zp_home home = e->choice->home[ZP_STATE_OPTIMIZER];
-  if (!away(e, ZP_STATE_OPTIMIZER)) return;
+  if (!offloaded(e, ZP_STATE_OPTIMIZER)) return;
   const zp_optimizer *row = zp_optimizer_facts(&e->spec->train);
   if (row->deepspeed && !row->is_adam)
     zp_export_refuse(e, "adamw, or --set 'offload[optimizer]=none'", "%s off the device: DeepSpeed offloads Adam",
@@ -70,14 +70,14 @@ static void put_optimizer(zp_exporter *e, zp_json *zero, int stage) {
 static void put_others(zp_exporter *e, zp_json *zero, int stage) {
   const zp_home *home = e->choice->home;
   zp_home gradients = home[ZP_STATE_GRADIENTS], params = home[ZP_STATE_PARAMS];
-  if (away(e, ZP_STATE_GRADIENTS) && !away(e, ZP_STATE_OPTIMIZER))
+  if (offloaded(e, ZP_STATE_GRADIENTS) && !offloaded(e, ZP_STATE_OPTIMIZER))
     zp_export_refuse(e, "--set 'offload[optimizer]=cpu'", "gradients off the device and the optimizer on it");
-  if (away(e, ZP_STATE_GRADIENTS) && gradients.tier != home[ZP_STATE_OPTIMIZER].tier)
+  if (offloaded(e, ZP_STATE_GRADIENTS) && gradients.tier != home[ZP_STATE_OPTIMIZER].tier)
     zp_export_note(e, "gradients go where the optimizer is, in the plan to the %s", zp_tier_name(gradients.tier));
-  if (away(e, ZP_STATE_GRADIENTS) && gradients.eighths < 8)
+  if (offloaded(e, ZP_STATE_GRADIENTS) && gradients.eighths < 8)
     zp_export_note(e, "all gradients leave the device, not %d/8: that takes more memory there and more time",
                    gradients.eighths);
-  if (!away(e, ZP_STATE_PARAMS)) return;
+  if (!offloaded(e, ZP_STATE_PARAMS)) return;
   if (stage < 3)
     zp_export_refuse(e, "--set zero=3", "parameters off the device with ZeRO %d: DeepSpeed has that with ZeRO 3",
                      stage);
@@ -94,11 +94,11 @@ static void put_activations(zp_exporter *e, zp_json *root) {
   zp_recompute mode = zp_export_recompute(e);
   bool split = false;
   for (int s = 0; s < c->pipeline; s++) split |= zp_stage_mode_split(zp_choice_mode(c, s));
-  if (away(e, ZP_STATE_ACTIVATIONS) && (mode != ZP_RECOMPUTE_FULL || home.tier == ZP_TIER_NVME))
+  if (offloaded(e, ZP_STATE_ACTIVATIONS) && (mode != ZP_RECOMPUTE_FULL || home.tier == ZP_TIER_NVME))
     zp_export_refuse(e, "--set recompute=full --set 'offload[activations]=cpu'",
                      "activations on %s with recompute %s: DeepSpeed moves the inputs of recomputed layers to the host",
                      zp_tier_name(home.tier), zp_recompute_name(mode));
-  if (away(e, ZP_STATE_ACTIVATIONS) && home.eighths < 8)
+  if (offloaded(e, ZP_STATE_ACTIVATIONS) && home.eighths < 8)
     zp_export_note(e, "the inputs of all layers go to the host, not %d/8: that takes more memory there and more time",
                    home.eighths);
   if (mode == ZP_RECOMPUTE_SELECTIVE)
@@ -106,7 +106,7 @@ static void put_activations(zp_exporter *e, zp_json *root) {
   if (mode != ZP_RECOMPUTE_FULL) return;
   zp_json *keys = zp_json_set(root, "activation_checkpointing", zp_json_object());
   zp_json_set_bool(keys, "partition_activations", split);
-  zp_json_set_bool(keys, "cpu_checkpointing", away(e, ZP_STATE_ACTIVATIONS));
+  zp_json_set_bool(keys, "cpu_checkpointing", offloaded(e, ZP_STATE_ACTIVATIONS));
   zp_export_note(e, c->pipeline > 1
                         ? "recompute full: PipelineModule(..., activation_checkpoint_interval=1)"
                         : "recompute full: the model has to call deepspeed.checkpointing.checkpoint on every layer");

@@ -28,7 +28,7 @@ void zp_export_check_common(zp_exporter *e);
 zp_recompute zp_export_recompute(zp_exporter *e);
 /* "tensor 8 x pipeline 100 (3 chunks) x data 1, ZeRO 0, micro-batch 1". Arena. */
 const char *zp_export_headline(const zp_exporter *e);
-/* Text as comment lines of at most 118 columns, each behind "# ". */
+/* Text as comment lines of at most 118 columns, each after "# ". */
 void zp_export_comment(zp_buf *out, const char *text);
 /* Bytes of an element of summed gradients in the plan. */
 int zp_export_grad_bytes(const zp_exporter *e);

@@ -27,10 +27,10 @@ static void put_optimizer(zp_megatron *m) {
   if (t->weight_decay > 0 && row->is_adam && row->decay_in_gradient)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",
-        "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights beside them",
+        "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights alongside them",
         t->weight_decay);
   if (t->delayed)
-    zp_export_refuse(m->e, "no delayed_update", "delayed_update: Megatron-LM has no update beside the next step");
+    zp_export_refuse(m->e, "no delayed_update", "delayed_update: Megatron-LM has no update alongside the next step");
   if (t->ema > 0) zp_export_refuse(m->e, "no ema", "ema = %g: Megatron-LM keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(m->e, "no groups", "groups of parameters by name: Megatron-LM has no argument for them");

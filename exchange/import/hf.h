@@ -69,7 +69,7 @@ typedef enum hf_row_kind {
   HF_REAL,       /* a number from low to high */
   HF_FLAG,       /* null is false by itself */
   HF_WORD,       /* a text */
-  HF_ACTIVATION, /* a word for an operation: `act` and `act_end` are what stands before and behind its argument */
+  HF_ACTIVATION, /* a word for an operation: `act` and `act_end` are what stands before and after its argument */
   /* What fields say together. */
   HF_LET,     /* `to` is the value of `missing` */
   HF_CALL,    /* a function reads it */
@@ -78,7 +78,7 @@ typedef enum hf_row_kind {
   HF_TELL,    /* a note likewise, with no place */
   /* Keys that nothing asked for. */
   HF_NOTHING, /* changes no logits and no parameters; several keys with spaces between */
-  HF_NOTED,   /* the same, and a note says so: `text` behind the key */
+  HF_NOTED,   /* the same, and a note says so: `text` after the key */
   HF_ONLY,    /* refused with `text` unless it is `missing`, as JSON */
   HF_SAME     /* another name of the field `missing`: refused unless it has that one's value */
 } hf_row_kind;

@@ -67,7 +67,7 @@ bool hf_read_model(hf_reader *r) {
   }
   if (strcmp(type, "gemma3") == 0) {
     hf_refuse(r, key, "a file with what stands in `text_config` is of its text model, `gemma3_text`",
-              "a model of type `gemma3` reads pictures beside text");
+              "a model of type `gemma3` reads pictures alongside text");
     return false;
   }
   zp_diag *d = zp_report(r->diags, ZP_Z0684, hf_place(r, key), "model_type `%s` is not known to this import", type);

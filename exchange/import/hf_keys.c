@@ -13,7 +13,7 @@ enum { MAJOR = 5, MINOR = 24 };
 static const hf_row of_all[] = {
     /* files, and which program made them */
     NOTHING("_name_or_path name_or_path _commit_hash"),
-    NOTHING("architectures"), /* looked at by itself */
+    NOTHING("architectures"), /* considered by itself */
     NOTHING("model_type transformers_version transformers_weights"),
     NOTED("auto_map", "names code of the checkpoint's own; what was written is transformers' model of this type"),
     NOTED("quantization_config",

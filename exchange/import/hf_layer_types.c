@@ -1,4 +1,4 @@
-/* Which layers attend to a window alone: those behind the first ones (Qwen), or in turns with others (Gemma). */
+/* Which layers attend to a window alone: those after the first ones (Qwen), or in turns with others (Gemma). */
 #include "hf.h"
 
 enum { MOST_OF_A_GROUP = 16 };
@@ -24,14 +24,14 @@ void hf_read_full_layers(hf_reader *r) {
     bool sees_all = strcmp(type, "full_attention") == 0;
     if (sees_all && full == i) full++;
     if (sees_all ? full > i : windowed && strcmp(type, "sliding_attention") == 0) continue;
-    hf_refuse(r, key, "known are layers of `full_attention`, and behind them those of `sliding_attention`",
+    hf_refuse(r, key, "known are layers of `full_attention`, and after them those of `sliding_attention`",
               "layer %d has `%s`%s", i, type, windowed ? "" : ", and `use_sliding_window` asks for no window");
     break;
   }
   hf_set_int(r->arena, r->model, "full_layers", full);
 }
 
-/* The smallest group that all layers are repetitions of, with layers of one kind behind the last whole one. */
+/* The smallest group that all layers are repetitions of, with layers of one kind after the last whole one. */
 static void find_group(hf_reader *r, const bool *full, int64_t layers) {
   for (int64_t n = 1; n <= layers && n <= MOST_OF_A_GROUP; n++) {
     int64_t whole = layers / n * n;

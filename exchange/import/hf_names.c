@@ -85,7 +85,7 @@ static zp_hf_part of_expert(const char *name, const zp_hf_param *p, int64_t expe
   return part;
 }
 
-/* Does the pattern "layers.{}.mlp" begin the name "layers.3.mlp.weight"? What is behind it, ".weight"; NULL: no. Its
+/* Does the pattern "layers.{}.mlp" begin the name "layers.3.mlp.weight"? What is after it, ".weight"; NULL: no. Its
  * numbers are i and j of the scope. */
 static const char *behind_pattern(const char *pattern, const char *name, hf_scope *scope) {
   static const char digits[] = "0123456789";

@@ -2,7 +2,7 @@
  * which have theta too. */
 #include "hf.h"
 
-/* Keys beside the type and theta. Those of other types than `default` are read by nobody then. */
+/* Keys alongside the type and theta. Those of other types than `default` are read by nobody then. */
 static void look_at_rope(hf_reader *r, const char *key, const zp_json *rope, const char *known_here) {
   const char *const known[] = {"rope_type", "type", "rope_theta", known_here};
   const char *inner;
@@ -74,7 +74,7 @@ static double read_number(const hf_reader *r, const char *name) {
 
 static const char factor[] = "partial_rotary_factor";
 
-/* Classes that turn a share of a head have it here or beside. */
+/* Classes that turn a share of a head have it here or alongside. */
 static void refuse_share(hf_reader *r, const char *key, const zp_json *rope) {
   const zp_json *among = zp_json_get(rope, factor), *alone = hf_json(r, factor), *share = among ? among : alone;
   if (share && zp_json_real(share, 0) != 1)

@@ -48,7 +48,7 @@ static hf_value read_word(hf_reader *r, const hf_row *row) {
   return (hf_value){.kind = HF_TEXT, .text = zp_strdup(r->arena, word)}; /* the file's text goes */
 }
 
-/* "gelu(x, approximate = "tanh")": `act` is what stands before x, `act_end` what stands behind. */
+/* "gelu(x, approximate = "tanh")": `act` is what stands before x, `act_end` what stands after. */
 static void set_activation(hf_reader *r, const char *key, hf_value word) {
   static const struct {
     const char *word, *begin, *end;

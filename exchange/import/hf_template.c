@@ -33,7 +33,7 @@ static const char *shown(const hf_scope *s, hf_value v) {
   return "";
 }
 
-/* Behind "${" or "(": the brace or the parenthesis that closes it, or `until` outside of all. */
+/* After "${" or "(": the brace or the parenthesis that closes it, or `until` outside of all. */
 static const char *closing(const char *at, char until) {
   for (int depth = 0; *at; at++) {
     if (depth == 0 && *at == until) return at;
@@ -99,7 +99,7 @@ static const char *next_line(filling *f) {
   return line;
 }
 
-/* Behind the word; NULL: the line is another one. */
+/* After the word; NULL: the line is another one. */
 static const char *behind(const char *line, const char *word) {
   size_t n = strlen(word);
   return strncmp(line, word, n) == 0 && (!line[n] || line[n] == ' ') ? line + n + (line[n] == ' ') : NULL;

@@ -1,5 +1,5 @@
 /* tokenizer.json: added tokens here, the other parts in read_steps.c and read_model.c; what is asked for and not done
- * is refused by name. */
+ * is rejected with a message. */
 #include "tokenize.h"
 
 #include <assert.h>

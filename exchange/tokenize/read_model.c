@@ -162,7 +162,7 @@ static bool read_wordpiece(reader *r, const zp_json *model) {
   const char *unknown = zp_json_get_string(model, "unk_token", "[UNK]");
   if (r->byte_level) return refuse(r, "WordPiece of bytes (`ByteLevel`)");
   for (int i = 0; i < t->n_stages; i++)
-    if (t->stages[i].kind == MARK) return refuse(r, "WordPiece behind `Metaspace`");
+    if (t->stages[i].kind == MARK) return refuse(r, "WordPiece after `Metaspace`");
   if (!read_vocabulary(r, zp_json_get(model, "vocab"))) return false;
   t->wordpiece =
       (wordpiece){.arena = t->arena,

@@ -146,7 +146,7 @@ bool read_words(reader *r, const zp_json *step) {
       if (!read_words(r, zp_json_at(steps, i))) return false;
     return true;
   }
-  if (r->byte_level) return refuse(r, name_in(r, "`%s` behind `ByteLevel`", type));
+  if (r->byte_level) return refuse(r, name_in(r, "`%s` after `ByteLevel`", type));
   if (strcmp(type, "Split") == 0) return read_split(r, step);
   if (strcmp(type, "Metaspace") == 0) return read_mark(r, step);
   if (strcmp(type, "WhitespaceSplit") == 0) return add_pattern(r, REMOVE, space_pattern, false);

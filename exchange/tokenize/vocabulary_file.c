@@ -8,13 +8,13 @@ static bool ends_with(const char *path, const char *ending) {
   return n >= k && strcmp(path + n - k, ending) == 0;
 }
 
-/* tokenizer_config.json beside it; NULL: there is none. The caller's to free. */
-static zp_json *settings_beside(zp_arena *arena, const char *path) {
+/* tokenizer_config.json alongside it; NULL: there is none. The caller's to free. */
+static zp_json *settings_alongside(zp_arena *arena, const char *path) {
   const char *slash = strrchr(path, '/'), *error;
   size_t len;
-  const char *beside =
+  const char *alongside =
       zp_format(arena, "%.*stokenizer_config.json", slash ? (int)(slash + 1 - path) : 0, slash ? path : "");
-  const char *text = zp_read_file(arena, beside, &len, &error);
+  const char *text = zp_read_file(arena, alongside, &len, &error);
   return text ? zp_json_parse(arena, text, len, &error) : NULL;
 }
 
@@ -65,7 +65,7 @@ const char *zp_tokenizer_text(zp_arena *arena, zp_diags *diags, const char *path
     zp_report(diags, ZP_Z0806, ZP_NO_SPAN, "%s is no vocabulary: a line a token, in UTF-8", path);
     return NULL;
   }
-  zp_json *root = zp_json_object(), *settings = settings_beside(arena, path);
+  zp_json *root = zp_json_object(), *settings = settings_alongside(arena, path);
   set_normalizer(root, settings);
   zp_json_set_string(zp_json_set(root, "pre_tokenizer", zp_json_object()), "type", "BertPreTokenizer");
   set_model(arena, root, text, *len);

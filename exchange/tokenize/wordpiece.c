@@ -1,5 +1,5 @@
 /* One word to pieces of WordPiece (Wu et al. 2016, arXiv 1609.08144, as BERT reads them): the longest token that the
- * rest of the word begins with, again and again; behind the first one tokens begin with a prefix, "##". A word that
+ * rest of the word begins with, again and again; after the first one tokens begin with a prefix, "##". A word that
  * cannot be cut so, or that has too many characters, is the unknown token alone. */
 #include "tokenize.h"
 

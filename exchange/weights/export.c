@@ -1,5 +1,5 @@
 /* A checkpoint of zplan as a folder of Hugging Face: config.json, safetensors in files of a stated size, and what is
- * copied beside them. The folder is made under a hidden name and renamed when everything in it is on the disk.
+ * copied alongside them. The folder is made under a hidden name and renamed when everything in it is on the disk.
  *
  * A tensor is in memory at a time, and what it is made of. */
 #include "weights_internal.h"
@@ -14,7 +14,7 @@
 typedef struct written {
   const zp_mapped_tensor *tensor;
   const char *name;
-  int64_t elements, begin; /* begin: bytes behind the file's header */
+  int64_t elements, begin; /* begin: bytes after the file's header */
   int file;
 } written;
 

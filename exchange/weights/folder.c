@@ -106,7 +106,7 @@ static void refuse(zp_arena *arena, zp_diags *diags, const char *path) {
       "tf_model.h5",       "flax_model.msgpack",           "consolidated.00.pth"};
   if (is_there(arena, path, "adapter_model.safetensors")) {
     zp_diag *d = zp_report(diags, ZP_Z0692, ZP_NO_SPAN, "%s holds adapters, and no weights of a model", path);
-    zp_diag_help(d, "they are read beside those of the model: --init FOLDER --adapters %s", path);
+    zp_diag_help(d, "they are read alongside those of the model: --init FOLDER --adapters %s", path);
     return;
   }
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -121,9 +121,9 @@ static void refuse(zp_arena *arena, zp_diags *diags, const char *path) {
   }
   zp_diag *d = zp_report(diags, ZP_Z0691, ZP_NO_SPAN, "%s holds no weights%s", path,
                          access(path, F_OK) == 0 ? "" : ": there is no such folder");
-  zp_diag_help(d,
-               "a folder of Hugging Face has model.safetensors or model.safetensors.index.json, beside config.json; a "
-               "checkpoint of zplan has model.safetensors and manifest.json");
+  zp_diag_help(
+      d, "a folder of Hugging Face has model.safetensors or model.safetensors.index.json, alongside config.json; a "
+         "checkpoint of zplan has model.safetensors and manifest.json");
 }
 
 /* FOLDER, FOLDER/step_000120 where `latest` of a folder of checkpoints says so. */

@@ -39,7 +39,7 @@ static void slice(zp_weight_part *p, int64_t low, int64_t high) {
   }
 }
 
-/* From [out, in] to [in, out]: the dimensions that make the rows go behind those of the columns. */
+/* From [out, in] to [in, out]: the dimensions that make the rows go after those of the columns. */
 static void turn(zp_weight_part *p, int64_t rows) {
   int split = 0;
   for (int64_t done = 1; done < rows; split++) done *= p->extents[split];

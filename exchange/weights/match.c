@@ -1,4 +1,4 @@
-/* Two models laid beside each other from the loss backward: which parameter is which, or where they differ.
+/* Two models laid alongside each other from the loss backward: which parameter is which, or where they differ.
  *
  * Both graphs are walked together. Two tensors match when the same operation with the same settings made them of
  * tensors that match; of sums and products either order of operands is tried. A linear layer matches a part of a split
@@ -371,7 +371,7 @@ zp_param_matches zp_match_models(zp_arena *arena, const zp_model *ours, const zp
   *difference = (zp_model_difference){NULL, ours->span};
   bool good =
       ours->segments.len == theirs->segments.len ||
-      differ(&m, ours->span, "the model has %d parts (what stands before, in and behind repeats) here, and %d in %s",
+      differ(&m, ours->span, "the model has %d parts (what stands before, in and after repeats) here, and %d in %s",
              ours->segments.len, theirs->segments.len, their_name);
   for (int s = 0; good && s < ours->segments.len; s++) good = match_segment(&m, s);
   if (!good) {

@@ -1,6 +1,6 @@
 /* What the fields of an adapter_config.json mean: those that are compared with `adapt`, those that change nothing once
- * tensors are saved, and those that ask for what is not built, which are refused by name. tests/weights/peft_keys.py
- * holds the table against PEFT's LoraConfig. */
+ * tensors are saved, and those that ask for what is not built, which are rejected with a message.
+ * tests/weights/peft_keys.py holds the table against PEFT's LoraConfig. */
 #include "peft_read.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 enum { MAJOR = 0, MINOR = 21 };
 
 typedef enum rule {
-  USED,    /* compared with `adapt`, or looked at where tensors get their places */
+  USED,    /* compared with `adapt`, or considered where tensors get their places */
   NOTHING, /* of files, of start values, or which modules have an adapter: which the tensors tell */
   UNSET,   /* refused where it is set */
 } rule;
@@ -46,14 +46,14 @@ static const struct field {
     {"megatron_core", NOTHING, NULL},
     {"qalora_group_size", NOTHING, NULL},
     {"loftq_config", NOTHING,
-     NULL}, /* these four only beside an init_lora_weights that is refused, or kept start values */
+     NULL}, /* these four only alongside an init_lora_weights that is refused, or kept start values */
     {"corda_config", NOTHING, NULL},
     {"eva_config", NOTHING, NULL},
     {"lora_ga_config", NOTHING, NULL},
     {"use_dora", UNSET, "DoRA's magnitudes"},
     {"lora_bias", UNSET, "biases of adapters"},
     {"layer_replication", UNSET, "layers that stand several times"},
-    {"trainable_token_indices", UNSET, "tokens that are trained beside adapters"},
+    {"trainable_token_indices", UNSET, "tokens that are trained alongside adapters"},
     {"use_qalora", UNSET, "QALoRA"},
     {"use_bdlora", UNSET, "adapters in diagonal blocks"},
     {"arrow_config", UNSET, "Arrow's routing"},
@@ -103,7 +103,7 @@ static const char *find_fault(zp_peft_reader *r) {
   const zp_json *start = zp_json_get(r->config, "init_lora_weights");
   if (strcmp(type, "LORA") != 0) return zp_format(r->arena, "`peft_type` is \"%.40s\"; adapters are LORA's", type);
   if (strcmp(bias, "none") != 0)
-    return zp_format(r->arena, "`bias` is \"%.40s\": biases that are trained beside adapters", bias);
+    return zp_format(r->arena, "`bias` is \"%.40s\": biases that are trained alongside adapters", bias);
   if (!is_plain_start(start))
     return zp_format(
         r->arena,

@@ -1,4 +1,4 @@
-/* A folder of PEFT beside the base model's: adapter_config.json is compared with `adapt` of the train block, and the
+/* A folder of PEFT alongside the base model's: adapter_config.json is compared with `adapt` of the train block, and the
  * tensors of adapter_model.safetensors get their places in the model's adapters. */
 #include "peft_read.h"
 
@@ -68,7 +68,7 @@ static void compare_config(reader *r) {
     bool fan_in = zp_json_get_bool(r->config, "fan_in_fan_out", false);
     if (r->modules.data[i].adapter->lookup || r->modules.data[i].fan_in == fan_in) continue;
     zp_push(r->arena, r->notes,
-            zp_format(r->arena, "`fan_in_fan_out` of %s is not that of %s, and is not looked at", r->config_path,
+            zp_format(r->arena, "`fan_in_fan_out` of %s is not that of %s, and is not considered", r->config_path,
                       r->modules.data[i].name));
     break;
   }
@@ -185,7 +185,7 @@ static bool take_saved(reader *r) {
                  t->name));
     if (is_frozen(r, t))
       zp_push(r->arena, r->notes,
-              zp_format(r->arena, "`%s` was trained beside the adapters of %s, and is frozen here", t->name,
+              zp_format(r->arena, "`%s` was trained alongside the adapters of %s, and is frozen here", t->name,
                         r->folder->path));
     zp_push(r->arena, &r->map->left, t->name);
     if (strncmp(t->name, prefix, n) == 0) zp_push(r->arena, &r->map->left, t->name + n);

@@ -1,9 +1,9 @@
-/* Modules that are trained whole beside adapters: PEFT's modules_to_save. */
+/* Modules that are trained whole alongside adapters: PEFT's modules_to_save. */
 #include "weights_internal.h"
 
 static bool refuse(zp_diags *diags, const zp_spec *spec, const char *tensor, const char *why) {
   zp_diag *d = zp_report(diags, ZP_Z0682, spec->train.adapt.span,
-                         "PEFT saves no `%s`, which is trained beside the "
+                         "PEFT saves no `%s`, which is trained alongside the "
                          "adapters: %s",
                          tensor, why);
   zp_diag_help(d, "`zplan export hf` writes the whole model");

@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void wrong(placer *p, const char *f
   zp_push(p->arena, &p->wrong, f);
 }
 
-/* Rows behind the last one that the model has are not read: positions that its samples do not reach. */
+/* Rows after the last one that the model has are not read: positions that its samples do not reach. */
 static bool shape_fits(placer *p, const zp_mapped_tensor *want, const zp_weight_tensor *got) {
   bool same = want->rank == got->rank;
   for (int k = 1; same && k < want->rank; k++) same = want->shape[k] == got->shape[k];
@@ -143,7 +143,7 @@ static const char *tied_to(const placer *p, const char *name) {
   return begins_with(other, left_out) ? other + strlen(left_out) : other;
 }
 
-/* What nobody asked for. The optimizer's file of a checkpoint of zplan holds more, which is not looked at. */
+/* What nobody asked for. The optimizer's file of a checkpoint of zplan holds more, which is not considered. */
 static void look_for_more(placer *p) {
   const zp_imported *imported = p->map->imported;
   for (int i = 0; i < p->folder->tensors.len; i++) {
@@ -162,7 +162,7 @@ static void look_for_more(placer *p) {
   }
 }
 
-/* PEFT saves the weight of an embedding beside its adapter; the same numbers are no loss. */
+/* PEFT saves the weight of an embedding alongside its adapter; the same numbers are no loss. */
 static bool is_copy_of_base(placer *p, const zp_weight_tensor *t) {
   static const char front[] = "base_model.model.", layer[] = ".base_layer";
   if (!begins_with(t->name, front)) return false;
@@ -184,9 +184,9 @@ static void look_for_more_adapters(placer *p) {
 }
 
 static void report(const placer *p, zp_diags *diags, const zp_spec *spec) {
-  const char *beside = p->map->peft ? zp_format(p->arena, " and the adapters in %s", p->map->peft->path) : "";
+  const char *alongside = p->map->peft ? zp_format(p->arena, " and the adapters in %s", p->map->peft->path) : "";
   zp_diag *d = zp_report(diags, ZP_Z0694, spec->model->span, "the weights in %s%s are not those of this model",
-                         p->folder->path, beside);
+                         p->folder->path, alongside);
   for (int i = 0; i < p->map->differences.len; i++) zp_diag_note(d, "%s", p->map->differences.data[i]);
   for (int i = 0; i < p->wrong.len && i < MOST_TOLD; i++) {
     const fault *f = &p->wrong.data[i];

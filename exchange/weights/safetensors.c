@@ -48,7 +48,7 @@ bool zp_safetensors_read(zp_arena *arena, zp_diags *diags, zp_weight_folder *fol
 }
 
 /* {"__metadata__":{"format":"pt"},"NAME":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}, with its length
- * before it and blanks behind it, as the reference writes them. */
+ * before it and blanks after it, as the reference writes them. */
 zp_buf zp_safetensors_header(zp_arena *arena, const char *dtype, const zp_out_tensor *tensors, int n) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_puts(&out, "        {\"__metadata__\":{\"format\":\"pt\"}");

@@ -9,7 +9,7 @@
 /* Reads the header of a safetensors file and adds its tensors. False after reporting (Z0691). */
 bool zp_safetensors_read(zp_arena *arena, zp_diags *diags, zp_weight_folder *folder, const char *path);
 
-/* A tensor of a safetensors file that is written: bytes [begin, begin + bytes) behind the header. */
+/* A tensor of a safetensors file that is written: bytes [begin, begin + bytes) after the header. */
 typedef struct zp_out_tensor {
   const char *name;
   int rank;
@@ -27,7 +27,7 @@ bool zp_weights_are_equal(const zp_weight_folder *folder, const zp_weight_tensor
 /* Reads a whole tensor as doubles. NULL after reporting (Z0691, Z0695). The caller's to free. */
 double *zp_weights_read_all(zp_diags *diags, const zp_weight_folder *folder, const zp_weight_tensor *tensor);
 
-/* ---- settings.c: two operations of one kind, ours and theirs, beside each other ---- */
+/* ---- settings.c: two operations of one kind, ours and theirs, alongside each other ---- */
 typedef struct zp_node_pair {
   zp_arena *arena;
   const zp_graph *graph[2];
@@ -82,8 +82,8 @@ bool zp_peft_modules_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, c
 /* "base_model.model.NAME.lora_A.weight", of an embedding "base_model.model.NAME.lora_embedding_A"; which: 'A' [rank,
  * in] or 'B' [out, rank]. Arena. */
 const char *zp_peft_tensor_name(zp_arena *arena, const zp_peft_module *module, char which);
-/* Tensors of modules that are trained whole beside the adapters; all of a module or none, and no tied ones: else false
- * after reporting (Z0682). */
+/* Tensors of modules that are trained whole alongside the adapters; all of a module or none, and no tied ones: else
+ * false after reporting (Z0682). */
 typedef ZP_VEC(const zp_mapped_tensor *) zp_peft_saved;
 bool zp_peft_saved_of(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const zp_weight_map *map,
                       zp_peft_saved *to);

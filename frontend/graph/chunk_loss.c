@@ -20,7 +20,7 @@ typedef struct loss_pass {
   int product, stats, gather, loss; /* nodes; gather: -1 where the vocabulary is whole */
   int slope, dgrad, wgrad;          /* of the logits, of x (-1: nobody asks), of the weight */
   int together, again;              /* what gathers x along the sequence, forward and backward; -1: x is kept */
-  int *tensor_of;                   /* per tensor: that of the part at hand; -1: not made yet */
+  int *tensor_of;                   /* per tensor: that of the current part; -1: not made yet */
   int *view; /* [chunks] views of x, of the x of backward, of the labels and of dx, in this order */
   const char *reason;
 } loss_pass;

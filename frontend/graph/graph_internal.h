@@ -44,7 +44,7 @@ bool zp_ints_has(const zp_ints *list, int item);
 bool zp_op_takes(zp_op op, int operands);
 /* A fresh VALUE tensor without storage of another: base, producer and split_dim are -1. */
 zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span);
-/* How a ROW op reads an operand beside rows of shape `rows`; false when the shapes do not fit. */
+/* How a ROW op reads an operand alongside rows of shape `rows`; false when the shapes do not fit. */
 bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind);
 /* zp_fused.row_parts of the node, as a group of its own. */
 int64_t zp_op_row_parts(const zp_node *node);

@@ -26,9 +26,9 @@ bool zp_want_activation(zp_rule *rule, int i);
 bool zp_want_rank(zp_rule *rule, int i, int rank);
 bool zp_want_same_shape(zp_rule *rule, int i, int j);
 bool zp_want_positive(zp_rule *rule, const char *what, double value);
-/* ids [B, S] beside rows [B, S, n], or [B] beside [B, n]. */
+/* ids [B, S] alongside rows [B, S, n], or [B] alongside [B, n]. */
 bool zp_want_labels(zp_rule *rule, int ids, int rows);
-/* Kernels of positions read whole rows, one behind the other. */
+/* Kernels of positions read whole rows, one after the other. */
 bool zp_want_samples(zp_rule *rule, int i);
 bool zp_want_whole(zp_rule *rule, int i); /* no part of a split */
 /* `heads` into the columns; fills in attr.head_size where the sharder has not. */

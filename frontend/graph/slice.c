@@ -114,7 +114,7 @@ static bool trains_before(const zp_graph *graph, int node) {
   return false;
 }
 
-/* Collectives whose results only the nodes behind the slice read are those nodes' own. */
+/* Collectives whose results only the nodes after the slice read are those nodes' own. */
 static bool belongs(const zp_graph *graph, const zp_graph *slice, int node, int first, int end) {
   const zp_node *n = &graph->nodes.data[node];
   if (!is_collective(n)) return node >= first;

@@ -103,7 +103,7 @@ zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char *
   const zp_node *reshaped = reshaped_to_four(graph);
   if (parts > 1 && reshaped)
     s.reason =
-        zp_format(graph->arena, "`%s` is reshaped from or to four dimensions, beside experts of several data ranks",
+        zp_format(graph->arena, "`%s` is reshaped from or to four dimensions, alongside experts of several data ranks",
                   reshaped->name);
   for (int i = 0; i < graph->nodes.len && !s.reason; i++) add_node(&s, &graph->nodes.data[i]);
   s.to->n_forward = s.to->nodes.len;

@@ -62,7 +62,7 @@ bool zp_apply_select(zp_elab *e, zp_call *call, zp_value *value) {
   return zp_call_apply(e, call, value);
 }
 
-/* Zeros behind the columns of every head. */
+/* Zeros after the columns of every head. */
 bool zp_apply_pad(zp_elab *e, zp_call *call, zp_value *value) {
   const zp_op_attr *attr = &call->attr;
   double columns = size_of(e, call, 2);

@@ -36,7 +36,7 @@ static const char *letters(zp_elab *e, const char *from, const char *end) {
 static bool parse(zp_elab *e, const zp_slot *slot, equation *q) {
   if (slot->value.kind != ZP_VAL_STRING) return wrong(e, slot, "it is a string");
   const char *text = slot->value.text, *arrow = strstr(text, "->"), *comma = strchr(text, ',');
-  if (!arrow) return wrong(e, slot, "it says what comes out behind \"->\"");
+  if (!arrow) return wrong(e, slot, "it says what comes out after \"->\"");
   if (comma > arrow) return wrong(e, slot, "what comes out is one tensor");
   q->a = letters(e, text, comma ? comma : arrow);
   q->b = comma ? letters(e, comma + 1, arrow) : NULL;
@@ -56,7 +56,7 @@ static bool ends_with(const char *all, const char *end) {
   return m > 0 && m <= n && strcmp(all + n - m, end) == 0;
 }
 
-/* Is out = x with its last letter k become n, and the matrix, behind `experts` letters, kn or nk? */
+/* Is out = x with its last letter k become n, and the matrix, after `experts` letters, kn or nk? */
 static bool is_product(const equation *q, size_t experts, bool *trans) {
   size_t n = strlen(q->a), m = strlen(q->out);
   if (n != m || strlen(q->b) != experts + 2 || n < 2 || strncmp(q->a, q->out, n - 1) != 0) return false;

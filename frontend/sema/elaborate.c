@@ -129,7 +129,7 @@ static void check_inputs(zp_elab *e) {
     if (strcmp(name, "labels") != 0 && strcmp(name, "lengths") != 0) return;
   }
   const zp_input *first = &e->model->inputs.data[0];
-  zp_diag *d = zp_report(e->diags, ZP_Z0238, first->span, "trainers feed `%s` beside `tokens` only", first->name);
+  zp_diag *d = zp_report(e->diags, ZP_Z0238, first->span, "trainers feed `%s` alongside `tokens` only", first->name);
   zp_diag_help(d, "declare `input tokens: i32[B, S]`, too, and read it");
 }
 

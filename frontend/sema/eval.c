@@ -168,7 +168,7 @@ static bool membership(const zp_evaluator *e, const zp_expr *expr, const zp_valu
   return true;
 }
 
-/* `and`, `or`: the right side is looked at only when it decides, so that `heads > 0 and d % heads == 0` works. */
+/* `and`, `or`: the right side is considered only when it decides, so that `heads > 0 and d % heads == 0` works. */
 static bool eval_logic(const zp_evaluator *e, const zp_expr *expr, zp_value *value) {
   zp_value side;
   if (!zp_evaluate(e, expr->left, &side)) return false;

@@ -70,7 +70,7 @@ static zp_module *use_module(loader *l, const zp_module *user, const zp_item *it
     return NULL;
   }
   const char *path = is_library ? zp_format(l->arena, "%s/%s.dz", l->options->library_dir, name + 4)
-                                : zp_path_beside(l->arena, user->path, name);
+                                : zp_path_alongside(l->arena, user->path, name);
   const char *shown = is_library ? zp_format(l->arena, "std/%s.dz", name + 4) : path;
   bool is_absolute = !is_library && (name[0] == '/' || user->is_absolute);
   zp_module *found = load(l, (wanted){path, shown, is_library, is_absolute, item->name.span});

@@ -7,7 +7,7 @@
 
 typedef struct zp_taken_name {
   const char *name; /* NULL: a free slot */
-  int next;         /* the first suffix that has not been tried behind it */
+  int next;         /* the first suffix that has not been tried after it */
 } zp_taken_name;
 
 /* All zero: none taken. */

@@ -20,7 +20,7 @@ zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_so
   if (!main || zp_diags_errors(diags) > errors) return NULL;
   const zp_expr *model_call = NULL;
   bool ok = zp_spec_read(arena, diags, spec, main, options, &model_call);
-  /* The model is looked at even when the rest has errors, so that one run tells all of them; not when the error may be
+  /* The model is examined even when the rest has errors, so that one run tells all of them; not when the error may be
    * in what chooses the model. */
   if (ok || model_call || has_one_model(main))
     ok = zp_elaborate(arena, diags, spec, main, options, model_call, spec->train.dropout) && ok;

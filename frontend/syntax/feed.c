@@ -6,7 +6,7 @@
  *   - a word that begins a line and is not indented deeper than the line where the broken statement begins,
  *   - a declaration's keyword in the first column: a missing `}` is then fed for every body that is still open,
  *   - the end of the file.
- * What stands in braces behind the error is skipped as a whole. */
+ * What stands in braces after the error is skipped as a whole. */
 #include "dz_parser.h"
 
 static const char *text_of(const zp_feed *feed) {
@@ -103,7 +103,7 @@ static uint32_t statement_indentation(const zp_feed *feed) {
 
 static bool is_word(int kind) { return kind == ID || (kind >= RESERVED && kind <= PLAN); }
 
-/* `model` in the first column, with a name, a string or a brace behind it: not the key of an attribute. */
+/* `model` in the first column, with a name, a string or a brace after it: not the key of an attribute. */
 static bool starts_declaration(const zp_feed *feed) {
   int kind = feed->last.kind;
   bool declares = kind == USE || kind == LET || kind == BLOCK || kind == MODEL || (kind >= DEVICE && kind <= PLAN);

@@ -49,7 +49,7 @@ static void new_entry(layout *l, int index, bool first, int columns) {
 
 static void put(layout *l, int index) { zp_buf_put(&l->out, l->t[index].text, (size_t)l->t[index].len); }
 
-/* A comment behind code: the blanks before it belong to it. */
+/* A comment after code: the blanks before it belong to it. */
 static void put_comment(layout *l, int index) {
   zp_fmt_line *line = this_line(l);
   line->code_end = column(l);

@@ -44,13 +44,13 @@ static inline int64_t zpk_first_met(const zpk_attention_args *args, int64_t firs
   return args->window && first >= args->window ? (first - args->window + 1) / BLOCK * BLOCK : 0;
 }
 
-/* Behind the last position that rows up to `last` may meet, of `all`. */
+/* After the last position that rows up to `last` may meet, of `all`. */
 static inline int64_t zpk_end_met(const zpk_attention_args *args, int64_t last, int64_t all) {
   return args->window && last + args->window < all ? last + args->window : all;
 }
 
 /* Elements of a line with the bias of every distance: that of a key `behind` the query stands at behind + S - 1. Whole
- * blocks of keys are read, so there is room behind the last one. */
+ * blocks of keys are read, so there is room after the last one. */
 static inline int64_t zpk_line_elements(int64_t S) { return (2 * S + BLOCK + 15) / 16 * 16; }
 
 /* One task: sample b, kv head g; `workspace` is the worker's share, `line` that of bias_lines. Lengths do not get here:

@@ -3,7 +3,7 @@
  *
  *   dV += P^T dO      dS = P * (dO V^T - D) * scale      dQ += dS K      dK += dS^T Q
  *
- * and with bent scores (attention_bend.h) their slope beside the scale; with dropout P of dV, and dO V^T, are
+ * and with bent scores (attention_bend.h) their slope alongside the scale; with dropout P of dV, and dO V^T, are
  * multiplied by its factors, and D is what it was. Key blocks outside, query blocks of all query heads of the group
  * inside: dK and dV of a block are finished before the next; dQ is added up in the order of key blocks: in memory, or
  * in the workspace when memory has no REALs. */

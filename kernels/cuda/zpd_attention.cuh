@@ -300,7 +300,7 @@ ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_grad_q, zpd_att
 /* Shared memory of grad_kv. */
 struct zpd_kv_shared {
   zpd_pack stage[zpd_staging<ZPD_QUERIES, ZPD_KV_COLS>::PACKS], weights[zpd_weights<ZPD_QUERIES>::PACKS];
-  real lse[ZPD_QUERIES], delta[ZPD_QUERIES]; /* of the queries at hand */
+  real lse[ZPD_QUERIES], delta[ZPD_QUERIES]; /* of the current queries */
 };
 
 /* Rows of one query head from the first of the sample on; length: of its keys. */
@@ -308,7 +308,7 @@ ZPD_DEVICE zpd_view zpd_all_queries(const zpd_attention &a, int length, zpd_int 
   return zpd_head_rows(x, ld, blockIdx.z * a.S, zpd_query_length(a, length), head, a.hd);
 }
 
-/* Four threads a query. Behind the end: zeros; q and dO are zeros there, too, so such a query adds nothing. */
+/* Four threads a query. After the end: zeros; q and dO are zeros there, too, so such a query adds nothing. */
 ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, int length, zpd_int head, int first, zpd_kv_shared &shared) {
   enum { THREADS = ZPD_ATTENTION_THREADS / ZPD_QUERIES };
   const zpd_view o = zpd_all_queries(a, length, head, a.o, a.o_ld),

@@ -19,7 +19,7 @@ ZPD_DEVICE int zpd_bias_bucket(const zpd_bias &a, zpd_int behind) {
   return (int)(first + (bucket < side ? bucket : side - 1));
 }
 
-/* What no pair has, behind the last distance and where causality hides it, is 0 in bucket 0. */
+/* What no pair has, after the last distance and where causality hides it, is 0 in bucket 0. */
 ZPD_KERNEL(zpd_bias_lines, zpd_bias) {
   const zpd_int n = 2 * a.S;
   for (zpd_int i = (zpd_int)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (zpd_int)gridDim.x * blockDim.x) {

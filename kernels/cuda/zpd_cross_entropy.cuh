@@ -48,7 +48,7 @@ ZPD_DEVICE void zpd_ce_take_pack(zpd_ce_sum &s, const elem *x, int count) {
   zpd_ce_take(s, at, ZPD_VEC);
 }
 
-/* Packs of 16 bytes, with one more exponential than columns; before the first and behind the last whole one less. */
+/* Packs of 16 bytes, with one more exponential than columns; before the first and after the last whole one less. */
 ZPD_DEVICE zpd_ce_sum zpd_ce_row(const elem *x, int valid) {
   zpd_ce_sum s = {zpd_lowest(), 0};
   const int lead = zpd_ce_lead(x);

@@ -124,7 +124,7 @@ ZPD_DEVICE zpd_raw zpd_raw_of(const real *x) {
 /* Whether 16 bytes may be moved at once from p on: NULL stands for an array that is not there. */
 ZPD_DEVICE bool zpd_begins_pack(const void *p) { return (zpd_uint)p % 16 == 0; }
 
-/* The elems from p on of which `left` are there, zeros behind them; `packs`: 16 bytes may be moved at once. */
+/* The elems from p on of which `left` are there, zeros after them; `packs`: 16 bytes may be moved at once. */
 ZPD_DEVICE zpd_raw zpd_raw_load(const elem *p, zpd_int left, bool packs) {
   if (packs && left >= ZPD_VEC) return *(const zpd_raw *)p;
   real x[ZPD_VEC];
@@ -205,7 +205,7 @@ ZPD_DEVICE real zpd_tanh(real x) { return tanh(x); }
 ZPD_DEVICE real zpd_erf(real x) { return erf(x); }
 #else
 #if defined(ZPD_NARROW) && !defined(ZPD_HOST)
-/* Results have 8 or 11 bits: e^x by the hardware's power of two, a few units of f32 beside the truth near 0 and |x|
+/* Results have 8 or 11 bits: e^x by the hardware's power of two, a few units of f32 alongside the truth near 0 and |x|
  * 2^-24 of it further away. */
 ZPD_DEVICE real zpd_exp(real x) { return __expf(x); }
 #else

@@ -8,7 +8,7 @@
 ZPD_DEVICE zpd_int zpd_first_element() { return ((zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x) * ZPD_PACK; }
 ZPD_DEVICE zpd_int zpd_element_stride() { return (zpd_int)gridDim.x * ZPD_FLAT_THREADS * ZPD_PACK; }
 
-/* Elements i .. i + ZPD_PACK - 1, zeros behind the end. */
+/* Elements i .. i + ZPD_PACK - 1, zeros after the end. */
 ZPD_DEVICE zpd_pack zpd_load(const elem *x, zpd_int i, zpd_int count, bool aligned) {
   if (aligned && i + ZPD_PACK <= count) return zpd_get(x + i);
   zpd_pack p;

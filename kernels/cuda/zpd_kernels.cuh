@@ -22,13 +22,13 @@
 #include "zpd_adafactor.cuh"
 #endif
 #ifdef ZPD_ONE_BIT
-#include "zpd_compress.cuh"
+#include "zpd_one_bit.cuh"
 #endif
 #ifdef ZPD_ONE_BIT_LAMB
-#include "zpd_compress_lamb.cuh"
+#include "zpd_one_bit_lamb.cuh"
 #endif
 #ifdef ZPD_ZERO_ONE_ADAM
-#include "zpd_compress_local.cuh"
+#include "zpd_one_bit_local.cuh"
 #endif
 #include "zpd_cross_entropy.cuh"
 #ifdef ZPD_EXPERTS

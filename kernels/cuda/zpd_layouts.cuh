@@ -15,7 +15,7 @@ ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
  * ZPD_CROSS. */
 #ifdef ZPD_CROSS
 ZPD_DEVICE zpd_int zpd_keys_of_sample(const zpd_attention &a) { return a.keys ? a.keys : a.S; }
-/* Queries that are there beside `length` keys: as many in their own sequence, all of them before another one. */
+/* Queries that are there alongside `length` keys: as many in their own sequence, all of them before another one. */
 ZPD_DEVICE int zpd_query_length(const zpd_attention &a, int length) { return a.keys && length > 0 ? (int)a.S : length; }
 #else
 ZPD_DEVICE zpd_int zpd_keys_of_sample(const zpd_attention &a) { return a.S; }
@@ -128,7 +128,7 @@ ZPD_DEVICE int zpd_last_key(const zpd_attention &a, int length, int query) {
   return a.causal && query < length ? query : zpd_end_in_window(a, query, length) - 1;
 }
 
-/* Whether a query sees a key that is not behind its last one. */
+/* Whether a query sees a key that is not after its last one. */
 ZPD_DEVICE bool zpd_is_near(const zpd_attention &a, int length, int query, int key) {
   return (zpd_window(a) == 0 || key >= zpd_first_seen(a, query)) &&
          (!zpd_has_documents(a) || query >= length || zpd_shares_document(a, query, key));

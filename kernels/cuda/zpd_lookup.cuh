@@ -63,7 +63,7 @@ ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, i
   return total;
 }
 
-/* Sorts by table row, stable: each token goes behind those that come before it. Barriers before and behind the
+/* Sorts by table row, stable: each token goes after those that come before it. Barriers before and after the
  * moves. */
 ZPD_DEVICE void zpd_sort_bucket(zpd_bucket &b, int count) {
   int place[ZPD_IDS_A_THREAD], row[ZPD_IDS_A_THREAD], begin[ZPD_IDS_A_THREAD], before[ZPD_IDS_A_THREAD],

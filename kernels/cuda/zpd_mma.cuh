@@ -181,8 +181,8 @@ ZPD_DEVICE float zpd_reciprocal(float x) {
 /* ---- copies ---- */
 
 #ifndef ZPD_QUAD_PAIRS
-/* `bytes` of 16, from aligned global memory to aligned shared memory, zeros behind them. They arrive when the thread
- * has waited for the group that this and its copies before make with the next commit; others see them behind a
+/* `bytes` of 16, from aligned global memory to aligned shared memory, zeros after them. They arrive when the thread
+ * has waited for the group that this and its copies before make with the next commit; others see them after a
  * barrier. */
 ZPD_DEVICE void zpd_cp_async_16(void *shared, const void *global, int bytes ZPD_PLACE) {
 #ifdef ZPD_HOST

@@ -3,7 +3,7 @@
  * product there, keys and values of the next step are copied while this one is computed with, and a tile's queries are
  * read once. Rounded to 16 bits: probabilities relative to about the largest score so far, as operands; the output.
  *
- * ZPD_HEAD is the largest head size of the model; smaller heads are computed with zeros behind them. Causal, full, over
+ * ZPD_HEAD is the largest head size of the model; smaller heads are computed with zeros after them. Causal, full, over
  * the runs of blocks of a layout, grouped queries. zpd.h has the geometry. */
 #ifndef ZPD_MMA_ATTENTION_CUH
 #define ZPD_MMA_ATTENTION_CUH

@@ -94,7 +94,7 @@ ZPD_DEVICE void zpd_drop_grad(const zpd_attention &a, const zpd_query_block<SHAP
 #endif
 
 #ifdef ZPD_BIAS
-/* Where a warp sums the gradients of its scores by distance: they stand in its rows of shared memory, behind the steps,
+/* Where a warp sums the gradients of its scores by distance: they stand in its rows of shared memory, after the steps,
  * while a lane walks along some of the diagonals. */
 template <class SHAPE> struct zpd_bias_warp {
   enum { ROWS = 16 * SHAPE::M, COLUMNS = 8 * SHAPE::N, LD = COLUMNS + 8 };

@@ -26,7 +26,7 @@ enum {
                                       : 2,
   ZPD_SAME_ROWS = 8 / ZPD_SWAPPED,
 #ifdef ZPD_QUAD_PAIRS
-  /* What f changes by in rows 8 to 15 of each 16: two rows are read together with those 8 behind them. */
+  /* What f changes by in rows 8 to 15 of each 16: two rows are read together with those 8 after them. */
   ZPD_SWAP_EIGHTS = ZPD_SWAPPED == 8 ? 2 : 1,
   ZPD_MMA_MOST_BYTES = ZPD_MMA_SHARED_BYTES_VOLTA
 #else
@@ -57,7 +57,7 @@ ZPD_DEVICE int zpd_place() { return zpd_mma_lane() / ZPD_MATE % 4; }
 
 /* ---- rows of one head ---- */
 
-/* From row 0 of a sample on. Behind `rows` and `cols` there are zeros. */
+/* From row 0 of a sample on. After `rows` and `cols` there are zeros. */
 struct zpd_head_view {
   const elem *at;
   zpd_int ld;
@@ -205,7 +205,7 @@ template <int ROWS> ZPD_DEVICE void zpd_fetch(unsigned char *tile, const zpd_hea
 
 #endif
 
-/* Changes the signs of a tile. A barrier behind. */
+/* Changes the signs of a tile. A barrier after. */
 template <int ROWS> ZPD_DEVICE void zpd_negate(unsigned char *tile) {
   for (int p = threadIdx.x; p < ROWS * ZPD_ROW_BYTES / 4; p += ZPD_MMA_THREADS) ((unsigned *)tile)[p] ^= 0x80008000u;
   __syncthreads();
@@ -313,7 +313,7 @@ ZPD_DEVICE void zpd_put_rows(unsigned char *rows, const float (&out)[M][ZPD_CHUN
 }
 
 /* Sums of the warps that have the same rows, in their order, times a factor, into the tile. `buffer`: f32, as large as
- * all sums. Barriers: before, between and behind. */
+ * all sums. Barriers: before, between and after. */
 template <int M, int WM>
 ZPD_DEVICE void zpd_put_shared_rows(unsigned char *tile, const float (&out)[M][ZPD_CHUNKS][4],
                                     const float (&factor)[M][2], float *buffer) {

@@ -1,4 +1,4 @@
-/* What Muon does to a matrix beside products (formulas: kernels/optimizer/muon.c). */
+/* What Muon does to a matrix alongside products (formulas: kernels/optimizer/muon.c). */
 #ifndef ZPD_MUON_CUH
 #define ZPD_MUON_CUH
 

@@ -12,7 +12,7 @@
 
 #ifdef ZPD_SCORES
 /* How scores of one head are bent. They are products times a scale; here they stay in units of the products, so that
- * everything behind is the same with and without. */
+ * everything after is the same with and without. */
 struct zpd_bend {
   real inverse, cap, slope;
 #ifdef ZPD_BIAS

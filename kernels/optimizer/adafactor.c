@@ -6,9 +6,10 @@
  *   u = u / max(1, rms(u) / clip);  a = lr max(least, rms(p)), or lr;  p -= a wd p + a u
  *   with momentum m = beta1 m + (1 - beta1) a u instead of a u
  *
- * as transformers' Adafactor (T5's) has it. torch.optim.Adafactor puts eps beside the update instead of into the means,
- * and takes the lesser of lr and 1 / sqrt(t). Here are the passes over elements; what belongs to rows and columns, and
- * lengths of whole tensors, come in between. `rows` and `cols` are 1 / sqrt(row / mean) and 1 / sqrt(col). */
+ * as transformers' Adafactor (T5's) has it. torch.optim.Adafactor puts eps alongside the update instead of into the
+ * means, and takes the lesser of lr and 1 / sqrt(t). Here are the passes over elements; what belongs to rows and
+ * columns, and lengths of whole tensors, come in between. `rows` and `cols` are 1 / sqrt(row / mean) and 1 /
+ * sqrt(col). */
 #include "clones.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* Momentum of 1-bit Adam, and variance of 0/1 Adam, in one dtype of gradients: see compress.c. */
+/* Momentum of 1-bit Adam, and variance of 0/1 Adam, in one dtype of gradients: see one_bit.c. */
 
 ZPK_CLONES static void NAME(variance)(const zpk_update *u, const REAL *restrict grad, REAL *restrict v, int64_t begin,
                                       int64_t end) {

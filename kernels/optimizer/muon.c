@@ -1,5 +1,5 @@
-/* What Muon does to a matrix beside products (Keller Jordan, "Muon: An optimizer for hidden layers in neural networks",
- * 2024; scale and decay of arXiv 2502.16982, section 2.2), with the momentum of torch.optim.Muon:
+/* What Muon does to a matrix alongside products (Keller Jordan, "Muon: An optimizer for hidden layers in neural
+ * networks", 2024; scale and decay of arXiv 2502.16982, section 2.2), with the momentum of torch.optim.Muon:
  *
  *   m += (1 - momentum) (g - m);  x = g + momentum (m - g)
  *   x = x / max(|x|, 1e-7), then five times x = a x + (b G + c G G) x with G = x x' (turned where x is taller than

@@ -1,4 +1,4 @@
-/* Why not: an asked-for plan beside the best one. Feasible: the difference term by term. Infeasible: whose memory is
+/* Why not: an asked-for plan alongside the best one. Feasible: the difference term by term. Infeasible: whose memory is
  * short by how much, and what would make it fit. */
 #include <assert.h>
 #include <math.h>

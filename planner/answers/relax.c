@@ -42,7 +42,7 @@ typedef struct limit_row {
 } limit_row;
 #define LIMIT(name, kind)                                                                                              \
   { #name, offsetof(zp_constraints, name), kind }
-#define AWAY(state, name)                                                                                              \
+#define OFFLOADED(state, name)                                                                                         \
   { name, offsetof(zp_constraints, offload[ZP_STATE_##state]), ZP_RELAX_CONSTRAINT }
 static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
                                    LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
@@ -61,10 +61,10 @@ static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
                                    LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
                                    LIMIT(node_order, ZP_RELAX_CONSTRAINT),
                                    LIMIT(cut, ZP_RELAX_CONSTRAINT),
-                                   AWAY(OPTIMIZER, "offload[optimizer]"),
-                                   AWAY(GRADIENTS, "offload[gradients]"),
-                                   AWAY(PARAMS, "offload[params]"),
-                                   AWAY(ACTIVATIONS, "offload[activations]")};
+                                   OFFLOADED(OPTIMIZER, "offload[optimizer]"),
+                                   OFFLOADED(GRADIENTS, "offload[gradients]"),
+                                   OFFLOADED(PARAMS, "offload[params]"),
+                                   OFFLOADED(ACTIVATIONS, "offload[activations]")};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
 static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }

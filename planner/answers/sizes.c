@@ -8,7 +8,7 @@
 #include "answers_internal.h"
 
 enum { NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
-/* Counts that nobody asked for are looked at up to here, or to twice of what is needed at least. */
+/* Counts that nobody asked for are considered up to here, or to twice of what is needed at least. */
 enum { MOST_LOOKED_AT = 20000 };
 
 int zp_count_unit(const zp_spec *spec) {

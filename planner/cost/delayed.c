@@ -1,9 +1,9 @@
 /* A delayed update (arXiv 2101.06840, section 5.2). Once a stage has exchanged weights and gradients with its host, in
- * E seconds, the host updates for U, beside all that comes before the next exchange: the gather of weights, the next
+ * E seconds, the host updates for U, alongside all that comes before the next exchange: the gather of weights, the next
  * step's micro-batches with whatever they wait for, sums of gradients, the meeting for their norm. Exchanges of a stage
  * then are U + E apart or more, so a step takes no less than that of any stage, and where every U is shorter, as long
  * as it takes without the update. The host's memory is one link: what units sum there meanwhile is added to what the
- * update reads and writes. Which records go on beside the next step is the list's (zplan/moves.h). Left out, as in
+ * update reads and writes. Which records go on alongside the next step is the list's (zplan/moves.h). Left out, as in
  * overlap.c, is where units stand: a tied weight's sums are those of any unit's. */
 #include <assert.h>
 #include <math.h>
@@ -16,7 +16,7 @@ typedef struct host_work {
 
 static void add_update(void *user, const zp_move *m) {
   host_work *w = user;
-  if (m->queue == ZP_QUEUE_HOST_MEMORY && m->when == ZP_WHEN_BESIDE_NEXT)
+  if (m->queue == ZP_QUEUE_HOST_MEMORY && m->when == ZP_WHEN_OVERLAPPED_NEXT)
     w->bytes += (double)m->elements * m->element_bytes;
 }
 

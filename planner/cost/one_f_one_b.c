@@ -29,7 +29,7 @@ static inline double run_backward(turn_stage *stage, double gradient_s) {
   return stage->down_free_s;
 }
 
-/* Makes the first `known` stages, and one behind that takes what they send. */
+/* Makes the first `known` stages, and one after that takes what they send. */
 static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int known) {
   turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 1);
   for (int s = 0; s < known; s++) {
@@ -46,7 +46,7 @@ static inline double rest_of(const zp_pipeline_run *run, int64_t microbatch) {
   return microbatch == run->microbatches - 1 ? zp_later(run->rest_s, run->last_rest_s) : run->rest_s;
 }
 
-/* The first stage that has a forward left in a turn; the one behind the last when none has. */
+/* The first stage that has a forward left in a turn; the one after the last when none has. */
 static int first_with_forward(int64_t forward, int64_t m, int known) {
   int64_t first = forward + known - m;
   return first < 0 ? 0 : first < known ? (int)first : known;
@@ -59,7 +59,7 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   int known = run->known ? run->known : run->stages;
   turn_stage *stages = make_stages(arena, run, known);
   int64_t m = run->microbatches;
-  double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals behind the known stages */
+  double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals after the known stages */
   for (int64_t turn = 1 - run->stages; turn < m; turn++) {
     int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
     int first = first_with_forward(forward, m, known);

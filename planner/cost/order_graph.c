@@ -18,7 +18,7 @@ struct zp_order_graph {
   const zp_pipeline_run *run;
   int places;
   int64_t n_nodes;
-  node *nodes; /* each behind those that it waits for */
+  node *nodes; /* each after those that it waits for */
   double *end_s;
   int32_t *last;      /* [stage] */
   int *stage_of, *at; /* [place]: its stage; its times in run->time */
@@ -114,7 +114,7 @@ zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run) 
   g->last = ZP_NEW_ARRAY(arena, int32_t, run->stages);
   find_places(&m, arena);
   for (int s = 0; s < run->stages; s++) g->last[s] = NOTHING;
-  zp_arena *scratch = zp_arena_new_beside("order_graph", arena);
+  zp_arena *scratch = zp_arena_new_alongside("order_graph", arena);
   for (int way = 0; way < 2; way++) {
     m.made[way] = ZP_NEW_ARRAY(scratch, int32_t, g->places * run->microbatches);
     for (int64_t i = 0; i < g->places * run->microbatches; i++) m.made[way][i] = NOTHING;

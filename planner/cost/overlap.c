@@ -1,10 +1,10 @@
-/* What moves beside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
+/* What moves alongside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
  * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
  *
  * CPU ranks wait for the other data ranks: their cores make the copies of messages. So do trainers whose parameters or
  * gradients leave the device, for the data ranks' part: they gather what has come up, and scatter what goes down, when
  * a unit needs it. Otherwise GPUs, and copies between tiers always, prefetch, depth one: while unit i computes, what
- * unit i + 1 needs comes in and what unit i - 1 made goes out. Links work beside each other: data ranks, PCIe down,
+ * unit i + 1 needs comes in and what unit i - 1 made goes out. Links work alongside each other: data ranks, PCIe down,
  * PCIe up, disks, host memory; transfers on one link add up. A unit takes as long as the slowest of computing and
  * links; what exceeds computing is exposed. Collectives keep some multiprocessors from computing while they run, copies
  * none. What the first unit of an action needs and what the last one made overlap with nothing. Of saved values that
@@ -157,7 +157,7 @@ static void expose(const mover *m, zp_exposed *e, double compute_s, const lanes 
   e->offload_s += fmax(0, all - compute_s - of_data) + device_s(m, in) + device_s(m, out);
 }
 
-/* One transfer after the other, with nothing beside them. */
+/* One transfer after the other, with nothing alongside them. */
 static void expose_chain(const mover *m, zp_exposed *e, const lanes *l) {
   e->data_s += l->data_s;
   e->offload_s += pcie_s(m, l) + disk_s(m, l) + host_s(m, l) + device_s(m, l);
@@ -201,7 +201,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   m.scope.cpu = machine->node->device.is_cpu;
   m.scope.moment = ZP_MOMENT_ACTION;
   m.scope.act = act;
-  if (!zp_moves_beside_units(&m.scope)) return q.exposed;
+  if (!zp_moves_overlap_units(&m.scope)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
   m.taken = zp_cost_taken(machine, link_of(&m, ZP_END_DATA_RANKS));
   int n = stage->runs.len;
@@ -241,7 +241,7 @@ zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas) {
   mover m = relaxed(lowered, machine, choice, units, data, replicas);
-  if (!zp_moves_beside_units(&m.scope)) return (zp_least_moving){0};
+  if (!zp_moves_overlap_units(&m.scope)) return (zp_least_moving){0};
   m.rates = zp_cost_host_rates(machine);
   zp_least_moving least = {0};
   zp_least_lanes *of[] = {&least.forward, &least.backward};
@@ -266,13 +266,13 @@ double zp_cost_least_action(const zp_least_lanes *moving, double compute_s) {
 }
 
 /* Every action begins with what its first unit needs and ends with what its last one made, one transfer after the other
- * and nothing beside them (expose_chain); the computing of its units lies in between. Left out: host memory, copies
+ * and nothing alongside them (expose_chain); the computing of its units lies in between. Left out: host memory, copies
  * inside the device. */
 double zp_cost_least_alone(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_relaxed_unit *unit, const zp_group_link *data, const zp_group_link *replicas) {
   static const zp_act whole[] = {ZP_ACT_F, ZP_ACT_B}, split[] = {ZP_ACT_F, ZP_ACT_BI, ZP_ACT_BW};
   mover m = relaxed(lowered, machine, choice, unit, data, replicas);
-  if (!zp_moves_beside_units(&m.scope)) return 0;
+  if (!zp_moves_overlap_units(&m.scope)) return 0;
   m.rates = zp_cost_host_rates(machine);
   bool splits = zp_schedule_splits(choice->schedule);
   double seconds = 0;

@@ -24,7 +24,7 @@ static int64_t rows_elements(const own *o, int tensor) {
 
 /* What an epilogue reads and writes besides the product's own matrices: gelu's operand, a residual, and once more the
  * gradient that is summed to a bias's. */
-static double beside_bytes(const own *o, const zp_step *step) {
+static double alongside_bytes(const own *o, const zp_step *step) {
   const zp_node *node = step->node;
   double elements = 0;
   if (!node->fused) return 0;
@@ -40,11 +40,11 @@ static double product_s(const own *o, double library_s, const zp_step *step) {
   int launches = grouped ? (int)o->lowered->microbatch : 1;
   *o->work =
       (zp_kernel_work){.kernel = ZP_KERNEL_PRODUCT, .launches = launches, .flop = step->flop, .bytes = step->bytes};
-  return zp_cost_own_product(o->machine, library_s, step->bytes, beside_bytes(o, step)) +
+  return zp_cost_own_product(o->machine, library_s, step->bytes, alongside_bytes(o, step)) +
          (launches - 1) * o->machine->node->device.launch_s;
 }
 
-/* What is computed on the cores for single precision as a share of what is counted, beside that of dense attention,
+/* What is computed on the cores for single precision as a share of what is counted, alongside that of dense attention,
  * which is in its rate: a row's keys in a window end in two tiles, where causality cuts one of twice as many keys. */
 static double excess(const zp_op_attr *attr, double sequence) {
   enum { TILE = 64 };

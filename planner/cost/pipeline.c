@@ -1,10 +1,10 @@
 /* Event simulation of one step's micro-batches over the stages' order tables.
  *
- * Messages behave as the runtime's: a send returns at once and the transfer goes on beside whatever its sender does
+ * Messages behave as the runtime's: a send returns at once and the transfer goes on alongside whatever its sender does
  * next; a send buffer is free again when its message has arrived; a receive blocks. Neighbouring chunks on one stage
- * hand over without a message. Every stage runs its table in order; a stage is looked at again whenever a neighbour has
- * sent it something, so the work is linear in the number of actions. One representative rank stands for all tensor and
- * data ranks of a stage.
+ * hand over without a message. Every stage runs its table in order; a stage is considered again whenever a neighbour
+ * has sent it something, so the work is linear in the number of actions. One representative rank stands for all tensor
+ * and data ranks of a stage.
  *
  * Places: the model's chunks in order, 0 .. stages * chunks - 1; place k talks to k - 1 and k + 1. The search spends
  * most of its time in run_stage: what an action needs stands together, in the order stage, chunk, direction. */

@@ -12,7 +12,7 @@
 typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
-  const zp_graph *graph; /* of the segment at hand */
+  const zp_graph *graph; /* of the current segment */
   zp_group_link tensor_link, expert_link;
   bool own; /* zplan's own GPU trainer */
   int64_t tensor_head;

@@ -1,10 +1,10 @@
 /* What data ranks sum and spread once a step, as the trainers do it: the list (zplan/moves.h) says what goes bucket by
  * bucket, each a collective, and what all at once.
  *
- * GPUs sum beside backward of the last micro-batch, where backward is split beside its gradients of weights alone. The
- * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,
- * whose gradients wait for it; at least it is counted as long as the mean. What happens after the micro-batches is
- * exposed, as all of it is on CPU ranks.
+ * GPUs sum alongside backward of the last micro-batch, where backward is split alongside its gradients of weights
+ * alone. The last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters
+ * that it uses, whose gradients wait for it; at least it is counted as long as the mean. What happens after the
+ * micro-batches is exposed, as all of it is on CPU ranks.
  *
  * The update of a known stage has what strategies compute for it, too (zp_move_strategy.price), of which its elements
  * say nothing. */
@@ -19,7 +19,7 @@ typedef struct sums {
   bool known[2];
   zp_group_link link[2];
   bool reduces, gathers; /* bucket by bucket; otherwise all at once, as zp_cost_step_end has it */
-  bool beside;           /* backward */
+  bool overlapped;       /* backward */
   double reduce_s, gather_s;
 } sums;
 
@@ -28,7 +28,7 @@ static void add_bucket(void *user, const zp_move *m) {
   zp_move_end peers = zp_move_peers(m);
   bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
   if (m->share == 0) return; /* not priced */
-  to->beside |= m->when == ZP_WHEN_BESIDE_BACKWARD;
+  to->overlapped |= m->when == ZP_WHEN_OVERLAPPED_BACKWARD;
   if (m->way == ZP_WAY_COPY) return; /* zp_cost_step_end has them, of the same share of all units */
   if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
   to->known[spread] = true;
@@ -56,7 +56,7 @@ static sums sums_of(zp_move_scope *scope, const zp_machine *machine, double *las
   return all;
 }
 
-double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time) {
+double zp_cost_overlapped(const zp_choice *choice, const zp_stage_time *time) {
   return zp_schedule_splits(choice->schedule) ? time->weights_s : time->backward_s;
 }
 
@@ -69,8 +69,8 @@ double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double re
   return fmax(last + taken * (reduce_s - last), reduce_s - backward_s * (1 - share));
 }
 
-zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
-  assert(zp_choice_has_stage(&program->choice, stage) && beside_s >= 0);
+zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double overlapped_s) {
+  assert(zp_choice_has_stage(&program->choice, stage) && overlapped_s >= 0);
   const zp_stage *at = &program->stages[stage];
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
@@ -81,8 +81,8 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   scope.stage = at;
   zp_moves_price(&scope, &end.optimizer_s);
   sums s = sums_of(&scope, machine, &last_s);
-  if (s.reduces && s.beside)
-    end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
+  if (s.reduces && s.overlapped)
+    end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, overlapped_s, at->n_calls);
   else if (s.reduces)
     end.reduce_s = fmax(end.reduce_s, s.reduce_s);
   if (s.gathers) end.gather_s = fmax(end.gather_s, s.gather_s);

@@ -74,10 +74,10 @@ typedef struct step_ends {
   double ready_s, reduce_s, optimizer_s, offload_s, gather_s, host_s, apart_s;
 } step_ends;
 
-zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double overlapped_s) {
   assert(zp_choice_has_stage(&program->choice, stage));
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
-  zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
+  zp_step_end end = zp_cost_replicas_end(program, &own, stage, overlapped_s);
   zp_cross_sums sums = zp_cost_cross_sums(program, machine, &own, stage);
   end.reduce_s += sums.ties_s + sums.partial_s;
   end.optimizer_s += sums.update_s;
@@ -89,21 +89,23 @@ static const zp_software *software_of(const zp_machine *machine) {
   return machine->cluster ? machine->cluster->software : NULL;
 }
 
-zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
-  zp_step_end end = zp_cost_stage_end(program, machine, stage, beside_s);
+zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage,
+                                    double overlapped_s) {
+  zp_step_end end = zp_cost_stage_end(program, machine, stage, overlapped_s);
   zp_software_floor floor = zp_software_floor_of(software_of(machine));
   if (!floor.reductions) end.reduce_s = end.gather_s = 0;
   if (!floor.offload) end.offload_s = end.least_offload_s = end.delayed_s = 0;
   return end;
 }
 
-typedef zp_step_end zp_end_of_stage(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+typedef zp_step_end zp_end_of_stage(const zp_program *program, const zp_machine *machine, int stage,
+                                    double overlapped_s);
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run,
                              zp_end_of_stage *end_of_stage) {
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
     zp_stage_time time = zp_cost_stage_time(run, s);
-    zp_step_end end = end_of_stage(program, machine, s, zp_cost_beside(&program->choice, &time));
+    zp_step_end end = end_of_stage(program, machine, s, zp_cost_overlapped(&program->choice, &time));
     double reduce = end.reduce_s, apart = zp_cost_delayed_step(&end);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;

@@ -11,7 +11,7 @@ zp_stage_step *zp_cost_stage_steps(zp_arena *arena, const zp_program *program, c
   zp_cost_microbatches(arena, &run);
   for (int s = 0; s < run.stages; s++) {
     zp_stage_time time = zp_cost_stage_time(&run, s);
-    zp_step_end end = zp_cost_stage_end(program, machine, s, zp_cost_beside(&program->choice, &time));
+    zp_step_end end = zp_cost_stage_end(program, machine, s, zp_cost_overlapped(&program->choice, &time));
     double busy = time.forward_s + time.backward_s;
     steps[s] = (zp_stage_step){.units_s = m * (busy - time.data_s - time.offload_s),
                                .waiting_s = fmax(0, run.end_s[s] - m * busy),

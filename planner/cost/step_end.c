@@ -1,13 +1,13 @@
 /* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
  * the weights back. What moves, and when, is the list's (zplan/moves.h); what only a share of the steps has counts by
- * it, so a price is of the average step (moves/signs.c says of which).
+ * it, so a price is of the average step (moves/one_bit.c says of which).
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
  * Optimizers that need lengths of tensors pass twice, one after the other. Whatever else the host copies at its update
- * is added, as if it moved beside the pieces. Copying weights up reads them from host memory once more. Gradients that
- * lie on the host are read for the norm before any of this, because clipping needs the norm first. The device updates
- * its own share meanwhile. Left out: the scalar all-reduce of the norm and the loss. */
+ * is added, as if it moved alongside the pieces. Copying weights up reads them from host memory once more. Gradients
+ * that lie on the host are read for the norm before any of this, because clipping needs the norm first. The device
+ * updates its own share meanwhile. Left out: the scalar all-reduce of the norm and the loss. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
@@ -20,8 +20,9 @@ typedef struct ending {
   bool leaves; /* something is off the device */
   int64_t norm[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
   int64_t on_host[ZP_QUEUE_COUNT], lengths[ZP_QUEUE_COUNT]; /* of the update, of a pass before it */
-  int64_t beside_next;
-  int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
+  int64_t overlapped_next;
+  int64_t overlapped_sums[ZP_QUEUE_COUNT],
+      overlapped_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, alongside the collectives */
   double reduce_s, gather_s;
 } ending;
 
@@ -46,10 +47,10 @@ static void add_move(void *user, const zp_move *m) {
   case ZP_WHEN_AT_DEVICE_UPDATE: e->on_device[m->queue] += bytes; break;
   case ZP_WHEN_AFTER_BACKWARD:
     e->packed += m->queue == ZP_QUEUE_DEVICE_MEMORY ? bytes : 0;
-    e->beside_sums[m->queue] += bytes;
+    e->overlapped_sums[m->queue] += bytes;
     break;
-  case ZP_WHEN_AFTER_UPDATE: e->beside_gather[m->queue] += bytes; break;
-  case ZP_WHEN_BESIDE_NEXT: e->beside_next += bytes; break; /* of host memory */
+  case ZP_WHEN_AFTER_UPDATE: e->overlapped_gather[m->queue] += bytes; break;
+  case ZP_WHEN_OVERLAPPED_NEXT: e->overlapped_next += bytes; break; /* of host memory */
   default: break;
   }
 }
@@ -71,7 +72,7 @@ static ending ending_of(const zp_lowered *lowered, const zp_machine *machine, co
 }
 
 /* State on the device that updates what is elsewhere: gradients and parameters come up, and parameters go down piece by
- * piece beside the next one. */
+ * piece alongside the next one. */
 static double moved_update_s(const ending *e, const zp_host_rates *rates) {
   const int64_t *bytes = e->on_device;
   double pcie = (double)(bytes[ZP_QUEUE_UP] > bytes[ZP_QUEUE_DOWN] ? bytes[ZP_QUEUE_UP] : bytes[ZP_QUEUE_DOWN]);
@@ -108,7 +109,8 @@ static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
 }
 
 /* Collectives bucket by bucket, and what is copied meanwhile for the next and the last one. */
-static double beside_buckets_s(const zp_host_rates *rates, double collectives_s, const int64_t bytes[ZP_QUEUE_COUNT]) {
+static double overlapped_buckets_s(const zp_host_rates *rates, double collectives_s,
+                                   const int64_t bytes[ZP_QUEUE_COUNT]) {
   double longest = collectives_s;
   longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates->pcie_bytes_per_s));
   longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates->pcie_bytes_per_s));
@@ -125,9 +127,9 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, const zp_fl
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);
   if (!e->leaves) return end;
   zp_host_rates rates = zp_cost_host_rates(machine);
-  end.delayed_s = zp_cost_moving((double)e->beside_next, rates.host_bytes_per_s);
-  end.reduce_s = beside_buckets_s(&rates, e->reduce_s, e->beside_sums);
-  end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
+  end.delayed_s = zp_cost_moving((double)e->overlapped_next, rates.host_bytes_per_s);
+  end.reduce_s = overlapped_buckets_s(&rates, e->reduce_s, e->overlapped_sums);
+  end.gather_s = overlapped_buckets_s(&rates, e->gather_s, e->overlapped_gather);
   double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),
                      zp_cost_moving((double)e->norm[ZP_QUEUE_READ], rates.read_bytes_per_s));
   double pieces = 0, buckets = count_buckets(lowered, zp_flat_trained(all));

@@ -240,7 +240,7 @@ zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task
   t.stop_at = effort->work_left -
               effort->work_left / (deep ? ZP_LABELS_DEEP_PART : ZP_LABELS_PART); /* others want their share */
   if (effort->work_left <= t.stop_at) return (zp_cut_proof){.bound_s = problem->bound_s};
-  t.scratch = zp_arena_new_beside("branch", problem->beside);
+  t.scratch = zp_arena_new_alongside("branch", problem->alongside);
   zp_tree_plant(&t);
   double low = search(&t, problem->bound_s);
   zp_arena_free(t.scratch);
@@ -283,7 +283,7 @@ int zp_cut_refusal(const zp_cut_problem *problem, const int64_t *cut, double tar
   assert(problem->run_first && zp_cut_problem_is_sound(problem) && is_cut(problem, cut));
   zp_cut_effort effort = {0};
   zp_tree t = {.problem = problem, .effort = &effort, .target_s = target_s};
-  t.scratch = zp_arena_new_beside("branch", problem->beside);
+  t.scratch = zp_arena_new_alongside("branch", problem->alongside);
   zp_tree_plant(&t);
   int refused = refusal(&t, cut);
   zp_arena_free(t.scratch);

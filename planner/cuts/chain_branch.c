@@ -9,7 +9,7 @@
  * waits for in the simulation is the next chain. Edges that no cut below the target has are dropped on the way.
  *
  * Tree: a node fixes the ends of the first places. It is pruned when some chain's seconds up to there and the least
- * ones behind it miss the target. A whole cut that misses it yields the chain that it waited for, which is a chain of
+ * ones after it miss the target. A whole cut that misses it yields the chain that it waited for, which is a chain of
  * the tree from then on; the search goes back to the first place where that chain alone would have pruned.
  *
  * Several chunks a stage: what a stage runs is known with its last chunk. Only then its memory and mode count, and all
@@ -274,8 +274,8 @@ zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task
   assert(task && effort);
   bool deep = turn >= ZP_CUT_DEEP;
   zp_chain_tree t = {.problem = problem, .task = task, .effort = effort, .low_s = problem->bound_s};
-  t.arena = zp_arena_new_beside("chain_branch", problem->beside);
-  t.scratch = zp_arena_new_beside("chain_branch.scratch", problem->beside);
+  t.arena = zp_arena_new_alongside("chain_branch", problem->alongside);
+  t.scratch = zp_arena_new_alongside("chain_branch.scratch", problem->alongside);
   if (turn != ZP_CUT_WHOLE) /* other problems want their share */
     t.stop_at = effort->work_left - effort->work_left / (deep ? ZP_CHAINS_DEEP_PART : ZP_CHAINS_PART);
   t.target_s = limit_s(&t) * (1 - ZP_BOUND_SLACK);

@@ -7,7 +7,7 @@
 /* A chain of the tree. */
 typedef struct zp_held_chain {
   zp_chain chain;
-  double *rest_s, *sum_s; /* [ends] behind; [places + 1] of the places fixed so far */
+  double *rest_s, *sum_s; /* [ends] after; [places + 1] of the places fixed so far */
 } zp_held_chain;
 
 typedef struct zp_chain_tree {
@@ -23,7 +23,7 @@ typedef struct zp_chain_tree {
   zp_cut_space *space;
   double *done_s; /* [ends]: room */
 
-  /* chain_cost.c: the cut at hand */
+  /* chain_cost.c: the current cut */
   int64_t *cut;
   zp_cut_cost *cost;   /* [place] */
   const int *stage_of; /* [place] */
@@ -63,7 +63,7 @@ static inline double zp_chain_seconds(const zp_chain *chain, int place, const zp
   return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
 }
 
-/* ---- chain_cost.c: what the cut at hand costs, and what it waits for ---- */
+/* ---- chain_cost.c: what the current cut costs, and what it waits for ---- */
 /* Requires: stage_of. */
 void zp_chain_start_costs(zp_chain_tree *t);
 /* Least costs of a place of the cut. */
@@ -78,11 +78,11 @@ double zp_chain_of_fixed(const zp_chain_tree *t, const zp_chain *chain);
 void zp_chain_end(const zp_chain_tree *t, zp_chain *chain, int stage, int updated);
 /* Simulates t->cost; adds the chain of what the step waits for. */
 void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain);
-/* The cut at hand is a new best plan when it is below the target; the target follows. */
+/* The current cut is a new best plan when it is below the target; the target follows. */
 void zp_chain_found(zp_chain_tree *t);
 
 /* ---- chain_root.c ---- */
-/* Least seconds of a chain behind every end; drops what misses the target by it. False: everything does. */
+/* Least seconds of a chain after every end; drops what misses the target by it. False: everything does. */
 bool zp_chain_ask(zp_chain_tree *t, const zp_chain *chain, double *rest_s);
 /* The first rows and cuts. False: no cut is below the target. */
 bool zp_chain_start_root(zp_chain_tree *t);

@@ -1,5 +1,5 @@
 /* How soon the micro-batches of a point with several chunks a stage can be done, however it is cut: a bound by chains
- * of actions that wait for each other (order_graph.c), before any memory is looked at.
+ * of actions that wait for each other (order_graph.c), before any memory is considered.
  *
  * Seconds of a chain are a sum over the places of the model: so often each place's forward, backward and so on. Each is
  * a difference of sums up to the ends of a chunk, so every end counts by itself, and the cut that a chain allows most
@@ -17,7 +17,7 @@ typedef struct bounding {
   const zp_cut_problem *problem;
   int places, stages;
   int64_t units;
-  zp_cut_cost *cost; /* [place]: of the cut at hand */
+  zp_cut_cost *cost; /* [place]: of the current cut */
   double *end_s;     /* [stage]: room */
   zp_chain row[ZP_MOST_ROUNDS], mean;
   int64_t *cut[ZP_MOST_ROUNDS];
@@ -143,7 +143,7 @@ zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task 
                                zp_cut_depth turn) {
   assert(problem->chunks > 1 && zp_cut_problem_is_sound(problem));
   (void)effort, (void)turn; /* a bound alone, in limited rounds */
-  zp_arena *arena = zp_arena_new_beside("means", problem->beside);
+  zp_arena *arena = zp_arena_new_alongside("means", problem->alongside);
   bounding b = {.arena = arena,
                 .problem = problem,
                 .places = zp_cut_places(problem),

@@ -4,7 +4,7 @@
  * nothing: cuts that it does not see are left to the provers, and those that it finds are simulated like all others.
  *
  * Moves that labels rule out are not simulated: of the stages between the two that change the label is made anew, and
- * held against the one of the stages behind them. Stages that no plan below the ceiling has are not in the graph. */
+ * held against the one of the stages after them. Stages that no plan below the ceiling has are not in the graph. */
 #include <assert.h>
 #include <math.h>
 #include "tree.h"

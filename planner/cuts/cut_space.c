@@ -35,7 +35,7 @@ static int64_t furthest_end(const making *m, int place, int64_t first, int64_t r
   return end;
 }
 
-/* Ends of the places when each goes as far as it can, and as near as those behind it allow. False: there is no cut. */
+/* Ends of the places when each goes as far as it can, and as near as those after it allow. False: there is no cut. */
 static bool find_ranges(const making *m) {
   zp_cut_space *x = m->space;
   x->high[0] = 0;
@@ -67,7 +67,7 @@ static zp_cut_cost cost_of(const making *m, int place, int64_t first, int64_t en
   const zp_cut_problem *p = m->problem;
   if (p->chunks == 1) return p->cost(p->user, place, first, end);
   zp_cut_cost cost = least_of(p, first, end);
-  if (place + 1 < m->space->places) cost.message_s = p->message_behind_s(p->user, end);
+  if (place + 1 < m->space->places) cost.message_s = p->message_after_s(p->user, end);
   return cost;
 }
 

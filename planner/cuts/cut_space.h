@@ -54,7 +54,7 @@ static inline double zp_chain_of_edge(const zp_cut_weights *w, double reduce, do
 }
 /* Seconds of the chain in a cut whose edges are all there. */
 double zp_chain_of_cut(const zp_cut_space *x, const zp_chain *chain, const int64_t *cut);
-/* Least seconds behind every end, [ends]. Returns how many edges it took. */
+/* Least seconds after every end, [ends]. Returns how many edges it took. */
 int64_t zp_chain_rest(const zp_cut_space *x, const zp_chain *chain, double *rest_s);
 /* Drops the edges that no cut below the target has, by the chain. done_s: room, [ends]. */
 void zp_chain_drop(zp_cut_space *x, const zp_chain *chain, const double *rest_s, double *done_s, double target_s);

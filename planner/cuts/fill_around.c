@@ -51,7 +51,7 @@ static bool takes_one(kinds *k, int64_t unit) {
   return takes;
 }
 
-/* Where the place behind may begin. Begins that each have room for their own unit reach all ends up to the furthest one
+/* Where the place after may begin. Begins that each have room for their own unit reach all ends up to the furthest one
  * of the last of them. */
 static intervals ends_of(zp_filling *f, int place, const intervals *begins) {
   intervals ends = {0};
@@ -118,7 +118,7 @@ static bool any_takes(zp_filling *f, int first_place, int last_place, int64_t un
   return false;
 }
 
-/* A place behind it in the order of filling runs this unit, with units enough on the way for one on every place, or
+/* A place after it in the order of filling runs this unit, with units enough on the way for one on every place, or
  * there is no cut. */
 bool zp_fill_around(zp_filling *f, int place, int64_t unit, int64_t *cut) {
   int last_place = f->row->places - 1;

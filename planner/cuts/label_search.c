@@ -1,6 +1,6 @@
 /* Rounds over the graph of stages (stage_graph.c) with labels (labels.c): from the back every node gets labels of the
- * stages behind it, from the front labels of the stages before it, and an arc stays only when some label before it and
- * some label behind it may belong to one plan below the target. Of more than `width` labels of a node the rest are
+ * stages after it, from the front labels of the stages before it, and an arc stays only when some label before it and
+ * some label after it may belong to one plan below the target. Of more than `width` labels of a node the rest are
  * merged into one, which bounds all of them. What one round takes away makes the bounds of the next one tighter.
  *
  * What is left at the last node bounds every plan below the target. Without merging it is the least bound of all
@@ -121,7 +121,7 @@ static bool is_below(const pile *p, entry *chosen, const entry *other) {
 /* Leaves at most `width` labels a node, none of which another one makes needless. */
 static void choose_labels(zp_label_search *k, pile *p, int width) {
   if (p->n) qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_node_and_key);
-  int n = 0, first = 0; /* chosen; the first of the node at hand */
+  int n = 0, first = 0; /* chosen; the first of the current node */
   for (int i = 0; i < p->n; i++) {
     entry e = p->entries[i];
     bool needless = false;
@@ -287,17 +287,17 @@ static void start_prefixes(zp_label_search *k) {
     }
 }
 
-zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph) {
+zp_label_search *zp_label_search_new(const zp_arena *alongside, zp_stage_graph *graph) {
   assert(graph->pipe.units < INT32_MAX); /* an entry has its unit in 32 bits */
-  zp_arena *arena = zp_arena_new_beside("labels", beside);
+  zp_arena *arena = zp_arena_new_alongside("labels", alongside);
   zp_label_search *k = ZP_NEW(arena, zp_label_search);
   int stages = graph->pipe.stages;
   k->arena = arena;
   k->graph = graph;
   k->labels = zp_labels_new(arena, &graph->pipe);
   k->known.arena = k->found.arena = arena;
-  k->front = zp_arena_new_beside("prefixes", beside);
-  k->back = zp_arena_new_beside("suffixes", beside);
+  k->front = zp_arena_new_alongside("prefixes", alongside);
+  k->back = zp_arena_new_alongside("suffixes", alongside);
   k->no_front = zp_arena_get_mark(k->front);
   k->no_back = zp_arena_get_mark(k->back);
   k->nodes = ZP_NEW_ARRAY(arena, node_labels *, stages + 1);

@@ -10,7 +10,7 @@
  * equally long stages side by side run at X + c, not at X. Legend: c a message, X = F + B of a stage and micro-batch,
  * S_b sum of X up to stage b, with the messages between and the reduction of the first stage; V_l of the last l stages
  * up to b, with the messages between; w and N as in labels.h. A turn at b is w_b F_b (first turn) or w_b B_b (last
- * turn), or goes on to some stage behind b: H, the answer of the stages behind it, H of s = X_s + max(w_s F_s or w_s
+ * turn), or goes on to some stage after b: H, the answer of the stages after it, H of s = X_s + max(w_s F_s or w_s
  * B_s, 2 c + H of s + 1). Going round: K_b = max over l <= N_b of q V_l + max(r V_l / l less messages, V_r), q =
  * floor(N_b / l), r = N_b mod l T >= S_b + turn_b(first) + turn_b(last) + K_b, N_b >= 1;  T >= S_b + turn_b(either) for
  * every b.
@@ -18,9 +18,9 @@
  * A prefix, stages 0 .. s, holds all that these chains need of it, as numbers that only make T longer as they grow:
  *   work   S_s
  *   update the longest one
- *   done   the longest chain around any b <= s up to where it needs the stages behind s: without its two turns, without
+ *   done   the longest chain around any b <= s up to where it needs the stages after s: without its two turns, without
  *          the last one, without the first one, with both
- *   runs   V_1 .. V_s+1 at b = s: what windows take that end behind s
+ *   runs   V_1 .. V_s+1 at b = s: what windows take that end after s
  * and a suffix, stages s .. P - 1, likewise:
  *   turns  H of both ways
  *   done   the longest chain around any b >= s, from its arrival at s
@@ -44,7 +44,7 @@ struct zp_labels {
   round_of *rounds;  /* [stages][stages + 1]: of b and l <= N_b */
   double *between;   /* [stages]: N_b */
   double *share;     /* [stages + 1]: 1 / l */
-  int64_t work;      /* numbers that were looked at */
+  int64_t work;      /* numbers that were considered */
 };
 
 int64_t zp_labels_work(const zp_labels *k) { return k->work; }

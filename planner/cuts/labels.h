@@ -36,7 +36,7 @@ static inline int64_t zp_pipe_between(const zp_pipe *pipe, int stage) {
 typedef struct zp_stage_arc {
   int32_t end;        /* units: there are fewer than 2^31, and millions of arcs */
   uint32_t cost : 31; /* index into zp_stage_graph.cost */
-  uint32_t seen : 1;  /* by the round at hand (label_search.c) */
+  uint32_t seen : 1;  /* by the current round (label_search.c) */
 } zp_stage_arc;
 typedef struct zp_stage_node {
   zp_stage_arc *arcs;
@@ -55,7 +55,7 @@ typedef struct zp_stage_graph {
   zp_stage_node **nodes; /* [stages + 1][low .. high]: zp_stage_node_at */
   int64_t *low, *high;   /* [stages + 1]: no plan comes to units outside */
   ZP_VEC(zp_range_cost) cost;
-  int64_t work; /* simulated actions that take as long as what was done to it: an arc that is looked at is one */
+  int64_t work; /* simulated actions that take as long as what was done to it: an arc that is considered is one */
 } zp_stage_graph;
 static inline zp_stage_node *zp_stage_node_at(const zp_stage_graph *graph, int stage, int64_t first) {
   return &graph->nodes[stage][first - graph->low[stage]];
@@ -87,7 +87,7 @@ zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe);
 void zp_prefix_start(const zp_labels *labels, double *prefix);
 /* longer: the label of the stages up to and with `stage`; prefix: that of the stages before it. */
 void zp_prefix_extend(zp_labels *labels, const double *prefix, int stage, const zp_range_cost *cost, double *longer);
-/* longer: the label of `stage` and those after it; suffix: that of the stages after it, not looked at when there are
+/* longer: the label of `stage` and those after it; suffix: that of the stages after it, not considered when there are
  * none. */
 void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const zp_range_cost *cost, double *longer);
 /* A label of the stages before `stage` that is held against many suffixes. */
@@ -100,7 +100,7 @@ zp_prefix_view zp_prefix_view_of(zp_labels *labels, const double *prefix, int st
 bool zp_labels_join(zp_labels *labels, const zp_prefix_view *prefix, const double *suffix, int stage, double target_s);
 /* Bound of the step, from the label of all stages. */
 double zp_prefix_bound(const double *prefix);
-/* Numbers that were looked at so far. */
+/* Numbers that were considered so far. */
 int64_t zp_labels_work(const zp_labels *labels);
 /* The first number of a that is above that of b; length: none is, a is never worse. */
 int64_t zp_label_above(const double *a, const double *b, int64_t length);
@@ -110,8 +110,8 @@ void zp_label_merge(double *a, const double *b, int64_t length);
 /* ---- label_search.c ---- */
 typedef struct zp_label_search zp_label_search;
 /* Graph is borrowed and narrowed: zp_stage_graph_narrow has to come first. */
-/* Its arenas count in the budget of `beside`. */
-zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph);
+/* Its arenas count in the budget of `alongside`. */
+zp_label_search *zp_label_search_new(const zp_arena *alongside, zp_stage_graph *graph);
 void zp_label_search_free(zp_label_search *search);
 typedef struct zp_label_pass {
   bool spent;     /* the budget is: nothing is known, and no other round may follow */
@@ -125,7 +125,7 @@ zp_label_pass zp_label_search_pass(zp_label_search *search, int width, double ta
 /* After a round: may stages from this node on follow these? */
 bool zp_label_search_may_follow(zp_label_search *search, const double *prefix, int stage, int64_t first);
 zp_labels *zp_label_search_labels(const zp_label_search *search);
-/* Numbers that were looked at so far. */
+/* Numbers that were considered so far. */
 int64_t zp_label_search_work(const zp_label_search *search);
 
 #endif

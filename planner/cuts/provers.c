@@ -15,7 +15,7 @@ static bool chains_apply(const zp_cut_problem *p, zp_cut_depth turn) {
 }
 
 static bool has_callbacks(const zp_cut_problem *p) {
-  bool of_chunks = p->chunks > 1 ? p->message_behind_s && p->stage : p->cost && p->alike && p->growing_update_s;
+  bool of_chunks = p->chunks > 1 ? p->message_after_s && p->stage : p->cost && p->alike && p->growing_update_s;
   return of_chunks && p->may_grow && p->fits && p->run && p->chain && p->through && (!p->run_first || p->chunks == 1);
 }
 

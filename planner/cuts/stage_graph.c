@@ -1,9 +1,9 @@
 /* Which units a stage of 1F1B may run in a plan below a target, and what they cost.
  *
  * Legend: stage s with w = zp_pipe_warmup, N = zp_pipe_between, X = F + B seconds of it, A of those before it, c a
- * message, H1 and H2 the answers of the stages behind it to the first and to the last micro-batch:
+ * message, H1 and H2 the answers of the stages after it to the first and to the last micro-batch:
  *   H of s = X + max(w F or w B, 2 c + H of s + 1)
- * (labels.c says why). Then T >= A + X + (the two turns of H behind X) + N X. A, H1 and H2 are least over all cuts, by
+ * (labels.c says why). Then T >= A + X + (the two turns of H after X) + N X. A, H1 and H2 are least over all cuts, by
  * dynamic programming over the nodes. */
 #include <assert.h>
 #include <math.h>
@@ -16,7 +16,7 @@ typedef struct maker {
   const zp_cut_problem *problem;
   zp_stage_graph *graph;
   double deadline_s;         /* of the micro-batches */
-  ZP_VEC(zp_stage_arc) arcs; /* of the node at hand */
+  ZP_VEC(zp_stage_arc) arcs; /* of the current node */
   int **known; /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
 } maker;
 
@@ -167,7 +167,7 @@ static bool may_be_below(const zp_stage_graph *g, int stage, const zp_stage_node
 }
 
 /* From the front, so that what is taken away counts for what follows. True: something was. */
-static bool take_away(zp_stage_graph *g, double target_s) {
+static bool take_offloaded(zp_stage_graph *g, double target_s) {
   bool changed = false;
   for (int stage = 0; stage <= g->pipe.stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++)
@@ -195,7 +195,7 @@ static bool take_away(zp_stage_graph *g, double target_s) {
 
 bool zp_stage_graph_narrow(zp_stage_graph *g, double target_s) {
   do find_answers(g);
-  while (take_away(g, target_s));
+  while (take_offloaded(g, target_s));
   return isfinite(g->nodes[0][0].answer_s[0]);
 }
 

@@ -15,7 +15,7 @@ void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
   t->update_s[stage + 1] = fmax(t->update_s[stage], t->cost[stage].update_s);
 }
 
-/* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message
+/* What the stages after the fixed ones take at least to answer an activation with its gradient, and the message
  * back. */
 static void set_rest(zp_tree *t, int fixed) {
   const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->cut[fixed]);

@@ -22,7 +22,7 @@ typedef struct zp_tree {
   zp_cut_cost *cost;       /* [stage], fixed ones */
   int miss;                /* how many first stages are to blame for what was not found: no cut that starts like them is
                               below the target */
-  int64_t *reach;          /* ends of the stages of the cut at hand */
+  int64_t *reach;          /* ends of the stages of the current cut */
   int64_t *leaf, *climbed; /* the last plan that the tree found; the last cut that single units were moved from */
   zp_cut_first first;      /* the fixed stages; cost: the above */
   double *end_s;           /* [stage]: room */
@@ -48,8 +48,8 @@ double zp_tree_time_of_cut(zp_tree *t);
 static inline double zp_tree_highest_target(const zp_tree *t) {
   return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK);
 }
-/* All stages are fixed, of which `known` do not miss the deadline: true, a plan below the target, or who is to blame.
- */
+/* All stages are fixed, of which `known` do not miss the deadline: true, a plan below the target, or who is to
+ * blame. */
 bool zp_tree_visit_leaf(zp_tree *t, int known);
 
 /* ---- climb.c ---- */

@@ -11,8 +11,8 @@
  * this model. LL128 needs stores that arrive whole, which networks seldom promise; ZeRO-3 gathers on 128 to 1,024 A100
  * ran at Simple's latency (docs/accuracy.md). Left out: NVLink SHARP, contention between groups.
  *
- * A collective that runs beside other kernels has multiprocessors to itself, one for each of its thread blocks, which
- * share them with nothing else (NVIDIA/nccl issue 689). */
+ * A collective that runs alongside other kernels has multiprocessors to itself, one for each of its thread blocks,
+ * which share them with nothing else (NVIDIA/nccl issue 689). */
 #include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>

@@ -12,8 +12,8 @@
  * without.
  *
  * Who sends to whom, as zplan's trainer does to sum gradients and to exchange slots of experts (runtime/cuda/nccl.c,
- * nccl_levels.c), is connected beside the rings: with each rank of the node by as many channels as two an NVLink, in a
- * communicator over several nodes by two; ranks of other nodes share a pool. On eight H100 that is 3.3 GB, of a
+ * nccl_levels.c), is connected alongside the rings: with each rank of the node by as many channels as two an NVLink, in
+ * a communicator over several nodes by two; ranks of other nodes share a pool. On eight H100 that is 3.3 GB, of a
  * communicator in one node; in two levels or not, a rank talks to all in its node. Left out: NVLink SHARP, and that
  * communicators may share buffers (ncclCommSplit).
  *

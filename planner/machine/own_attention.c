@@ -215,7 +215,7 @@ double zp_cost_tensor_attention(const zp_machine *machine, const zp_attention_sh
   return seconds + kernel_s(machine, ZP_TENSOR_GRAD_KV, s, of_kv, &work->flop);
 }
 
-/* ---- beside the products ---- */
+/* ---- alongside the products ---- */
 
 double zp_cost_score_extras(const zp_machine *machine, const zp_score_extras *x, bool backward, zp_kernel_work *work) {
   assert(machine && x && work && x->pairs >= 0);

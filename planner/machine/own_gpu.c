@@ -1,6 +1,6 @@
 /* Kernels of zplan's own GPU trainer: rates of their classes, and the time of those that are not a library's. Matrix
  * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes
- * at a time, and compute beside that on the cores for single precision.
+ * at a time, and compute alongside that on the cores for single precision.
  *
  * Attention in 16 bits on sm_80 and later, and in f16 on sm_70, is on tensor cores (own_attention.c). Other attention
  * (kernels/cuda/zpd_attention.cuh) is on the cores for single precision: 4 operations forward and 14 backward for a
@@ -109,16 +109,16 @@ zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, in
   return rate;
 }
 
-/* Measured on sm_90, an epilogue's bytes are added to the product's time; elsewhere they are taken to move beside
+/* Measured on sm_90, an epilogue's bytes are added to the product's time; elsewhere they are taken to move alongside
  * it. */
-double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double beside_bytes) {
-  assert(library_s >= 0 && bytes >= 0 && beside_bytes >= 0);
+double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double alongside_bytes) {
+  assert(library_s >= 0 && bytes >= 0 && alongside_bytes >= 0);
   double launch = fmin(library_s, machine->node->device.launch_s);
   double bytes_per_s = zp_kernel_rate_of(machine, ZP_KERNEL_PRODUCT, 0).bytes_per_s;
-  double moved_s = beside_bytes > 0 ? launch + bytes / bytes_per_s : 0;
+  double moved_s = alongside_bytes > 0 ? launch + bytes / bytes_per_s : 0;
   if (!is_measured(machine)) return fmax(library_s, moved_s);
   return launch + (library_s - launch) / zp_cost_constant(ZP_COST_OWN_PRODUCTS_SM90) +
-         zp_cost_constant(ZP_COST_OWN_EPILOGUE_BYTES) * beside_bytes / bytes_per_s;
+         zp_cost_constant(ZP_COST_OWN_EPILOGUE_BYTES) * alongside_bytes / bytes_per_s;
 }
 
 double zp_cost_own_kernel(const zp_machine *machine, const zp_kernel_work *work, int64_t head) {

@@ -1,7 +1,7 @@
 /* The gate of zplan's own GPU trainer, as its kernels walk (kernels/cuda/zpd_experts.cuh). They have few threads, and a
  * thread works on one score after the other, so they take the time of these and not of the bytes that move:
  *
- *   choose    a thread a token. With sigmoids a score that is looked at is an exponential and a division, in f64: all
+ *   choose    a thread a token. With sigmoids a score that is considered is an exponential and a division, in f64: all
  *             experts for every group that is kept, less those of groups that are, then the experts of these for every
  *             choice. Without, it is compared; exponentials are those of the weights
  *   places    a block a sample, a thread an expert: all choices of the sample, one after the other

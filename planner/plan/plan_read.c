@@ -108,6 +108,16 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
+void zp_plan_json_upgrade(zp_json *json) {
+  static const char *const renamed[][2] = {{"away_stride", "offloaded_stride"},
+                                           {"saved_away", "saved_offloaded"},
+                                           {"away_slots", "offloaded_slots"},
+                                           {"away_staging", "offloaded_staging"}};
+  if (!zp_json_is_object(json) || strncmp(zp_json_get_string(json, "format_version", ""), "1.", 2) != 0) return;
+  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) zp_json_rename(json, renamed[i][0], renamed[i][1]);
+  zp_json_set_string(json, "format_version", "2.0");
+}
+
 /* Files of plans whose nodes are as they are written do not say their order. */
 const zp_spec *zp_plan_spec_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error) {
   const zp_json *order = zp_json_get(zp_json_get(json, "cluster"), "node_order");
@@ -133,8 +143,8 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_jso
                               int *devices, const char **error) {
   assert(choice && devices && error);
   const char *version = zp_json_get_string(json, "format_version", "");
-  if (strncmp(version, "1.", 2) != 0) {
-    *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
+  if (strncmp(version, "2.", 2) != 0) {
+    *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x and 2.x", version);
     return false;
   }
   *choice = (zp_choice){0};

@@ -91,7 +91,7 @@ static void set_chunks(zp_json *o, const zp_stage *s) {
     zp_json_set_int(j, "units", chunk->units.count);
     zp_json_set_int(j, "slots", chunk->slots);
     zp_json_set_int(j, "slot_stride", chunk->slot_stride);
-    zp_json_set_int(j, "away_stride", chunk->away_stride);
+    zp_json_set_int(j, "offloaded_stride", chunk->offloaded_stride);
     zp_json_set_int(j, "pending", chunk->pending);
     zp_json_set_int(j, "pending_stride", chunk->pending_stride);
   }
@@ -112,7 +112,7 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
       zp_set_of_kind(j, kind, "stride", run->stride.of[kind]);
     }
     zp_json_set_int(j, "saved", run->saved);
-    zp_json_set_int(j, "saved_away", run->saved_away);
+    zp_json_set_int(j, "saved_offloaded", run->saved_offloaded);
     zp_json_set_int(j, "pending", run->pending);
   }
 }
@@ -136,9 +136,9 @@ static void set_arena(zp_json *o, const zp_stage *s) {
   zp_json_set_int(a, "bucket_elements", zp_flat_trained(&s->bucket));
   zp_json_set_int(a, "slots", s->slots);
   zp_json_set_int(a, "slot_stride", s->slot_stride);
-  zp_json_set_int(a, "away_stride", s->away_stride);
-  zp_json_set_int(a, "away_slots", zp_stage_away_at(s, 0));
-  zp_json_set_int(a, "away_staging", s->bytes[ZP_REGION_FILE_SLOTS] > 0 ? s->at[ZP_REGION_HOST_SLOTS] : -1);
+  zp_json_set_int(a, "offloaded_stride", s->offloaded_stride);
+  zp_json_set_int(a, "offloaded_slots", zp_stage_offloaded_at(s, 0));
+  zp_json_set_int(a, "offloaded_staging", s->bytes[ZP_REGION_FILE_SLOTS] > 0 ? s->at[ZP_REGION_HOST_SLOTS] : -1);
   set_regions(a, s, 0, ZP_REGION_PRODUCTS);
   set_regions(a, s, ZP_REGION_LANDING, ZP_REGION_TRANSIENT);
   set_regions(a, s, ZP_REGION_PRODUCTS, ZP_REGION_LANDING);
@@ -180,15 +180,15 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   return o;
 }
 
-/* What the candidates are, beside the plan block's constraints: as planner/search/README.md says. */
+/* What the candidates are, alongside the plan block's constraints: as planner/search/README.md says. */
 static const char SPACE[] =
     "degrees within the devices, tensor groups inside a node unless named, micro-batches up to 64 sequences unless "
     "named; on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; "
     "cuts inside layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; "
     "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
     "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
-    "fastest recomputation mode that fits; one mode for all stages with saved values away, with several chunks a "
-    "stage and any state away, and where a mode that keeps more takes longer; nodes in node_orders of "
+    "fastest recomputation mode that fits; one mode for all stages with saved values offloaded, with several chunks a "
+    "stage and any state offloaded, and where a mode that keeps more takes longer; nodes in node_orders of "
     "node_orders_there orders, with nodes_together those that have alike nodes side by side; for "
     "zplan's trainer also the loss in chunks, of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's "
     "logits take 1/16 of a rank's memory and expert is 1, other numbers where named";
@@ -238,9 +238,9 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
     const zp_source_text *source = &spec->sources.data[i];
-    const char *beside = zp_path_from(plan->arena, spec->sources.data[0].path, source->path);
+    const char *alongside = zp_path_from(plan->arena, spec->sources.data[0].path, source->path);
     zp_json *s = zp_json_append(sources, zp_json_object());
-    zp_json_set_string(s, "path", source->is_absolute ? source->path : beside);
+    zp_json_set_string(s, "path", source->is_absolute ? source->path : alongside);
     zp_json_set_string(s, "text", source->text);
   }
 }
@@ -298,7 +298,7 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   }
 }
 
-/* What is trained otherwise than without: how many updates the weights are behind whose gradients a step takes. */
+/* What is trained otherwise than without: how many updates older the weights are whose gradients a step takes. */
 static void set_delayed(zp_arena *arena, zp_json *o, const zp_plan *plan) {
   const zp_train *train = &plan->spec->train;
   if (!train->delayed) return;
@@ -333,7 +333,7 @@ static void set_gradient_sums(zp_json *o, const zp_plan *plan) {
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   assert(plan);
   zp_json *o = zp_json_object();
-  zp_json_set_string(o, "format_version", "1.0");
+  zp_json_set_string(o, "format_version", "2.0");
   zp_json_set_bool(o, "feasible", plan->feasible);
   set_program(o, &plan->spec->cluster);
   set_model(o, plan);

@@ -16,12 +16,12 @@ enum { REDUCE_BUCKET_2022 = 500000000 };
  * gradients in one piece, sent as bf16; both of April 2022, opened). */
 #define BF16_OPTIMIZER .half_gradients = true, .sum_bytes = 4, .reduce_copy = 2
 
-/* Megatron's groups, and DeepSpeed's own beside them, for tensor ranks and for losses along the pipeline
+/* Megatron's groups, and DeepSpeed's own alongside them, for tensor ranks and for losses along the pipeline
  * (deepspeed/runtime/pipe/topology.py, PipelineParallelGrid; pipe/engine.py, _aggregate_total_loss; opened). */
 #define DEEPSPEED_GROUPS                                                                                               \
   { .world = 1, .tensor = 2, .data = 1, .pipeline = 1, .model = 1, .ties = 1, .pairs = 1 }
 
-/* Parameters gathered tensor by tensor, nothing beside it. */
+/* Parameters gathered tensor by tensor, nothing alongside it. */
 #define ZERO_3                                                                                                         \
   .zero = 3, .gathers_wait = true, .gathers_tensors = true, .accumulate_bytes = ACCUMULATE_BUCKET,                     \
   .communicators = PLAN_GROUPS

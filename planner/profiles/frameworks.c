@@ -7,8 +7,8 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 /* First bucket size of torch.nn.parallel.DistributedDataParallel (bucket_cap_mb = 25). */
 #define DDP_BUCKET_BYTES (25.0 * 1024 * 1024)
 
-/* Softmax in half precision beside its gradient (sparse_softmax_cross_entropy in auto_mixed_precision_lists.cpp), fp32
- * gradients in the update, from the cast of the weights; OneFlow of June 2021, opened. */
+/* Softmax in half precision alongside its gradient (sparse_softmax_cross_entropy in auto_mixed_precision_lists.cpp),
+ * fp32 gradients in the update, from the cast of the weights; OneFlow of June 2021, opened. */
 #define ONEFLOW                                                                                                        \
   .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF, .loss_bytes = 2,                   \
   .update_copies = COPIES_SHARD, .dropout = true, .static_plan = true,                                                 \
@@ -85,7 +85,7 @@ static const zp_software profiles[] = {
      .holds_scattered = true,
      .prints_allocator = true,
      .prints_first_stage = true,
-     .facts = "FlashAttention-2; fp32 gradients beside half-precision ones of a whole backward pass (src/nanotron/"
+     .facts = "FlashAttention-2; fp32 gradients alongside half-precision ones of a whole backward pass (src/nanotron/"
               "optim/gradient_accumulator.py); queries are a view of the block of queries, keys and values (models/"
               "llama.py); memory is printed by rank 0 (helpers.py, log_throughput; all opened); asynchronous tensor "
               "parallelism "

@@ -1,7 +1,7 @@
 /* What a stage holds: its units, their parameters in the flat buffers, and what they add up to. regions.c places that
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
- * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
+ * Flat buffers: shared parameters first, then unit after unit; after all that the same for what is spread over expert
  * groups, and last, in the buffer of parameters alone, the same for what is not trained. ZeRO shards them in buckets:
  * what a unit has of its own, and every shared parameter alone, because a unit uses some of these and stages share a
  * few of them. So each of them is padded to whole shards of 64 elements. */
@@ -164,8 +164,8 @@ typedef struct adding {
   const zp_lowered *l;
   const zp_choice *c;
   zp_totals *t;
-  uint64_t noted;                                       /* shared parameters in use */
-  int64_t slot_bytes, away_bytes, pending_bytes, calls; /* of the chunk at hand */
+  uint64_t noted;                                            /* shared parameters in use */
+  int64_t slot_bytes, offloaded_bytes, pending_bytes, calls; /* of the current chunk */
   uint64_t streams;
 } adding;
 
@@ -194,11 +194,11 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
     if (s->carries[i].stream >= 0) a->streams |= UINT64_C(1) << s->carries[i].stream;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
-  int64_t away = zp_saved_away(a->c, s->saved_bytes);
-  int64_t away_stride = zp_saved_away_stride(a->c, s->saved_bytes);
-  t->unit_away_bytes = max64(t->unit_away_bytes, away_stride);
-  a->slot_bytes += (s->saved_bytes - away) * count;
-  a->away_bytes += away_stride * count;
+  int64_t offloaded = zp_saved_offloaded(a->c, s->saved_bytes);
+  int64_t offloaded_stride = zp_saved_offloaded_stride(a->c, s->saved_bytes);
+  t->unit_offloaded_bytes = max64(t->unit_offloaded_bytes, offloaded_stride);
+  a->slot_bytes += (s->saved_bytes - offloaded) * count;
+  a->offloaded_bytes += offloaded_stride * count;
   a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
   a->calls += count;
 }
@@ -219,7 +219,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   zp_totals t = {.units = 0};
   adding a = {.l = l, .c = c, .t = &t};
   for (int k = 0; k < zp_chunks(c); k++) {
-    a.slot_bytes = a.away_bytes = a.pending_bytes = a.calls = 0;
+    a.slot_bytes = a.offloaded_bytes = a.pending_bytes = a.calls = 0;
     a.streams = 0;
     for_pieces(l, part[k], add_totals, &a);
     a.slot_bytes += zp_stream_at(l, a.streams, ZP_MOST_STREAMS);
@@ -228,14 +228,14 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     zp_chunk chunk = {.units = part[k],
                       .slots = slots,
                       .slot_stride = a.slot_bytes,
-                      .away_stride = a.away_bytes,
+                      .offloaded_stride = a.offloaded_bytes,
                       .streams = a.streams,
                       .pending = zp_pending_chunk(c, stage, k, m),
                       .pending_stride = a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
     t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
-    t.away_bytes += chunk.slots * chunk.away_stride;
-    t.largest_away = max64(t.largest_away, chunk.away_stride);
+    t.offloaded_bytes += chunk.slots * chunk.offloaded_stride;
+    t.largest_offloaded = max64(t.largest_offloaded, chunk.offloaded_stride);
     t.pending_bytes += chunk.pending * zp_chunk_pending_stride(&chunk);
     t.most_calls = max64(t.most_calls, a.calls);
     t.calls += a.calls;
@@ -265,8 +265,8 @@ zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *ch
   zp_totals t = find_totals(lowered, choice, stage, part, NULL, &chunk);
   zp_place_regions(lowered, choice, &t, &s);
   s.memory.context = s.memory.communicators = 0;
-  return (zp_inner_stage){s.memory,          chunk.slots,       chunk.pending,
-                          chunk.slot_stride, chunk.away_stride, zp_chunk_pending_stride(&chunk)};
+  return (zp_inner_stage){
+      s.memory, chunk.slots, chunk.pending, chunk.slot_stride, chunk.offloaded_stride, zp_chunk_pending_stride(&chunk)};
 }
 
 /* Slots are whole numbers of aligned bytes, so a region grows by just that. */
@@ -275,7 +275,8 @@ zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, cons
   int64_t m = zp_microbatches(spec, choice), more = zp_in_flight_chunk(choice, stage, 0, m) - known->flight;
   zp_memory memory = known->memory;
   memory.saved += more * known->slot + (zp_pending_chunk(choice, stage, 0, m) - known->pending) * known->pending_slot;
-  *(choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? &memory.nvme : &memory.host) += more * known->away_slot;
+  *(choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? &memory.nvme : &memory.host) +=
+      more * known->offloaded_slot;
   return memory;
 }
 
@@ -316,7 +317,7 @@ struct runs_arg {
   zp_stage *s;
   int chunk;
   zp_flat base;
-  int64_t saved, saved_away, pending;
+  int64_t saved, saved_offloaded, pending;
 };
 static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
@@ -328,13 +329,13 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .base = a->base,
                 .stride = stride,
                 .saved = a->saved,
-                .saved_away = a->saved_away,
+                .saved_offloaded = a->saved_offloaded,
                 .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
   zp_flat_add(&a->base, &stride, count);
-  int64_t saved = a->l->segments[segment].saved_bytes, away = zp_saved_away(a->c, saved);
-  a->saved += (saved - away) * count;
-  a->saved_away += zp_saved_away_stride(a->c, saved) * count;
+  int64_t saved = a->l->segments[segment].saved_bytes, offloaded = zp_saved_offloaded(a->c, saved);
+  a->saved += (saved - offloaded) * count;
+  a->saved_offloaded += zp_saved_offloaded_stride(a->c, saved) * count;
   a->pending += zp_unit_pending_bytes(&a->l->segments[segment], a->c) * count;
 }
 
@@ -362,7 +363,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = zp_stream_at(lowered, out->chunks[k].streams, ZP_MOST_STREAMS);
-    runs.saved_away = runs.pending = 0;
+    runs.saved_offloaded = runs.pending = 0;
     for_pieces(lowered, part[k], add_run, &runs);
   }
 }

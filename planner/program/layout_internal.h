@@ -8,15 +8,15 @@
 
 /* What the units of a stage add up to. */
 typedef struct zp_totals {
-  zp_flat all;                      /* of the flat buffers, before padding to whole shards */
-  zp_flat shared;                   /* of them parameters declared outside repeats */
-  zp_flat bucket;                   /* the most parameters that one unit needs: zp_unit_needs */
-  int64_t slot_bytes;               /* saved values in flight on the device, every chunk with its own slots */
-  int64_t largest_slot;             /* of all chunks */
-  int64_t away_bytes, largest_away; /* the same of those off the device */
-  int64_t unit_saved_bytes;         /* largest saved area of one unit */
-  int64_t unit_away_bytes;          /* of it off the device, whole pages on disks */
-  int64_t pending_bytes;            /* waiting weight gradients */
+  zp_flat all;                                /* of the flat buffers, before padding to whole shards */
+  zp_flat shared;                             /* of them parameters declared outside repeats */
+  zp_flat bucket;                             /* the most parameters that one unit needs: zp_unit_needs */
+  int64_t slot_bytes;                         /* saved values in flight on the device, every chunk with its own slots */
+  int64_t largest_slot;                       /* of all chunks */
+  int64_t offloaded_bytes, largest_offloaded; /* the same of those off the device */
+  int64_t unit_saved_bytes;                   /* largest saved area of one unit */
+  int64_t unit_offloaded_bytes;               /* of it off the device, whole pages on disks */
+  int64_t pending_bytes;                      /* waiting weight gradients */
   int64_t transient_bytes;
   int64_t statistics;     /* Adafactor's */
   int64_t products_bytes; /* scratch memory of products */
@@ -31,7 +31,7 @@ typedef struct zp_totals {
 /* How a class's elements fall apart; `gone` of those off the device the rank updates. of_bucket: what it has of the
  * largest bucket. */
 typedef struct zp_held {
-  int64_t here, away, gone, of_bucket;
+  int64_t here, offloaded, gone, of_bucket;
 } zp_held;
 
 struct zp_placing {

@@ -409,7 +409,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   for (int p = 0; p < model->params.len; p++)
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
   l->ties = zp_count_ties(model);
-  zp_arena *scratch = zp_arena_new_beside("lower", arena);
+  zp_arena *scratch = zp_arena_new_alongside("lower", arena);
   set_zero_first(scratch, l, model);
   zp_lower_find_streams(arena, l);
   zp_moves_lower(scratch, l);
@@ -437,7 +437,7 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const zp_l
   l->n_units = l->pieces->n_units;
   l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, l->n_segments);
   memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
-  zp_arena *scratch = zp_arena_new_beside("lower", arena);
+  zp_arena *scratch = zp_arena_new_alongside("lower", arena);
   for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
     if (!pieces->trained[i])
       *reason = zp_format(arena, "what flows on after a part of `%s` is divided over the tensor ranks",

@@ -41,7 +41,7 @@ static bool overlap_in_time(const zp_buffer *a, const zp_buffer *b) {
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-/* The lowest offset where buffer e fits beside the ones already placed. */
+/* The lowest offset where buffer e fits alongside the ones already placed. */
 static int64_t first_fit(const zp_procedure *p, const entry *placed, int n_placed, const zp_buffer *b) {
   int64_t offset = 0;
   for (bool moved = true; moved;) {

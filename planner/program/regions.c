@@ -1,4 +1,4 @@
-/* The arenas of a stage, to the byte: what the units need of each region, what strategies need beside (moves/), and
+/* The arenas of a stage, to the byte: what the units need of each region, what strategies need alongside (moves/), and
  * where all that stands. regions.def has the regions in their order; transients are last on the device, so that the top
  * of the arena is a buffer that every step writes.
  *
@@ -19,41 +19,41 @@ const zp_region_row zp_region_rows[ZP_REGION_COUNT] = {
 };
 
 /* The share of `total` that lives elsewhere, in whole units. */
-static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
+static int64_t share_offloaded(int64_t total, zp_home home, int64_t unit) {
   if (home.tier == ZP_TIER_DEVICE || home.eighths == 0) return 0;
   return home.eighths >= 8 ? total : total / 8 * home.eighths / unit * unit;
 }
 
-int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes) {
+int64_t zp_saved_offloaded(const zp_choice *choice, int64_t saved_bytes) {
   assert(saved_bytes >= 0);
   zp_home home = choice->home[ZP_STATE_ACTIVATIONS];
-  return share_away(saved_bytes, home, home.tier == ZP_TIER_NVME ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
+  return share_offloaded(saved_bytes, home, home.tier == ZP_TIER_NVME ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
-int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
+int64_t zp_saved_offloaded_stride(const zp_choice *choice, int64_t saved_bytes) {
   bool disk = choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
-  return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
+  return zp_round_up(zp_saved_offloaded(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
 /* What leaves first are the last kinds. */
-int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
-  int64_t away = 0;
+int64_t zp_stage_offloaded(const zp_choice *c, const zp_stage *s, int64_t gone) {
+  int64_t offloaded = 0;
   for (zp_param_kind kind = ZP_KINDS - 1; kind > ZP_KIND_WHOLE; kind--) {
     int64_t part = zp_kinds[kind].trained ? s->shard.of[kind] : 0;
     if (part > gone) part = gone;
-    away += part * zp_owners(c, kind);
+    offloaded += part * zp_owners(c, kind);
     gone -= part;
   }
-  return away + gone * zp_owners(c, ZP_KIND_WHOLE);
+  return offloaded + gone * zp_owners(c, ZP_KIND_WHOLE);
 }
 
 static zp_held split(const zp_placing *p, zp_state state) {
   const zp_stage *s = p->stage;
   bool sharded = zp_shards(p->choice, state);
   int64_t all = zp_flat_trained(&s->shard), align = zp_shard_align(p->choice);
-  zp_held h = {.gone = share_away(all, p->choice->home[state], align)};
-  h.away = sharded ? h.gone : zp_stage_away(p->choice, s, h.gone);
-  h.here = zp_flat_trained(sharded ? &s->shard : &s->flat) - h.away;
+  zp_held h = {.gone = share_offloaded(all, p->choice->home[state], align)};
+  h.offloaded = sharded ? h.gone : zp_stage_offloaded(p->choice, s, h.gone);
+  h.here = zp_flat_trained(sharded ? &s->shard : &s->flat) - h.offloaded;
   h.of_bucket = sharded ? p->bucket_shard : zp_flat_trained(&s->bucket);
   return h;
 }
@@ -86,8 +86,8 @@ static void size_slots(zp_placing *p) {
   zp_stage *s = p->stage;
   s->slots = zp_in_flight(p->choice, s->index, p->microbatches);
   s->slot_stride = t->largest_slot;
-  s->away_stride = t->largest_away;
-  s->pooled = s->slots * (s->slot_stride + s->away_stride) <= t->slot_bytes + t->away_bytes;
+  s->offloaded_stride = t->largest_offloaded;
+  s->pooled = s->slots * (s->slot_stride + s->offloaded_stride) <= t->slot_bytes + t->offloaded_bytes;
 }
 
 static void size_messages(zp_placing *p) {
@@ -123,10 +123,10 @@ int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
   return at;
 }
 
-int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
+int64_t zp_stage_offloaded_at(const zp_stage *s, int chunk) {
   assert(chunk >= 0 && chunk < s->n_chunks);
   int64_t at = s->at[s->bytes[ZP_REGION_FILE_SLOTS] > 0 ? ZP_REGION_FILE_SLOTS : ZP_REGION_HOST_SLOTS];
-  for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].away_stride;
+  for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].offloaded_stride;
   return at;
 }
 

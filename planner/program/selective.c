@@ -115,7 +115,7 @@ static zp_node *rebuild(const zp_lowering *l, const zp_node *node, int i) {
   return NULL;
 }
 
-/* Appends the parts of one group, chosen last output first, so that each stands behind those whose values it reads. A
+/* Appends the parts of one group, chosen last output first, so that each stands after those whose values it reads. A
  * part computes one value of the group out of values with lower numbers, so they go by that number: outputs are listed
  * in an order of their own. */
 static void append_in_order(zp_lowering *l, const zp_node *node, zp_node **again) {

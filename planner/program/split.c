@@ -1,5 +1,5 @@
 /* Backward in two parts, for schedules that split it (arXiv 2401.10241, section 2): BI yields the gradients that flow
- * on, BW those of weights, any time later. The steps are those of the whole backward, the deferred ones behind the
+ * on, BW those of weights, any time later. The steps are those of the whole backward, the deferred ones after the
  * others.
  *
  * What BW reads must outlive BI. Values in the slot do. Everything else gets a place in what waits (ZP_AT_PENDING):
@@ -11,13 +11,13 @@
  *
  * With ZeRO 2 and 3 a unit's gradients are scattered when BW has completed them, and its parameters are gathered for
  * BI, not for BW; parameters and gradients off the device come and go the same way. So what reads parameters stays in
- * BI; and the few gradients that BI yields beside others (of norms and biases) wait, behind the rest of what waits,
+ * BI; and the few gradients that BI yields alongside others (of norms and biases) wait, after the rest of what waits,
  * until BW puts them into the unit's buckets. */
 #include "lower_internal.h"
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
 
-/* Does a step behind step s write where it reads? */
+/* Does a step after step s write where it reads? */
 static bool changed_later(const zp_procedure *p, int s, int root) {
   for (int k = s + 1; k < p->steps.len; k++)
     for (int i = 0; i < p->steps.data[k].out.len; i++)
@@ -83,7 +83,7 @@ static void keep_for_weights(zp_lowering *l, zp_procedure *p) {
   }
 }
 
-/* Places for the gradients that BI yields, behind what waits. */
+/* Places for the gradients that BI yields, after what waits. */
 static void keep_early_gradients(zp_lowering *l, const zp_procedure *p) {
   zp_segment_program *out = l->out;
   out->early_offset = ZP_NEW_ARRAY(l->arena, int64_t, l->graph->params.len + 1);

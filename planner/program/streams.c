@@ -1,6 +1,6 @@
 /* Streams: which carried tensors units read or hand on unchanged, so that a chunk's slot has them once.
  *
- * A tensor keeps its place among what is carried from boundary to boundary. It is a stream from the boundary behind its
+ * A tensor keeps its place among what is carried from boundary to boundary. It is a stream from the boundary after its
  * maker on, through all units that hand it on, and into a unit outside repeats that does not. A repeat that takes it up
  * and changes it wants it where its units have what they change, so there it ends a unit earlier, with a copy. Streams
  * past ZP_MOST_STREAMS stay each unit's own. */
@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-/* Does segment s hand on what comes in at place i, and is it a stream behind it? */
+/* Does segment s hand on what comes in at place i, and is it a stream after it? */
 static bool passes(const zp_lowered *l, int s, int i) {
   for (;; s++) {
     const zp_graph *g = l->sharding->trained[s];

@@ -4,8 +4,8 @@
  * micro-batch's.
  *
  * Shares no code with verify.c and its neighbours: what must be where follows from graphs and from what trainers do
- * (codegen/trainer), not from live ranges, sizes or rules about places. Where a copy runs beside the units it reads as
- * late and writes as early as the trainer lets it.
+ * (codegen/trainer), not from live ranges, sizes or rules about places. Where a copy runs alongside the units it reads
+ * as late and writes as early as the trainer lets it.
  *
  * Stages are played by themselves: messages of neighbours arrive when they are wanted, and those that were sent must
  * stay until their buffer is used again (verify_order.c proves that the stages meet). A stage is played for as many
@@ -82,7 +82,7 @@ static zp_replay replay_of(const zp_program *program, int stage, zp_arena *arena
                  .lowered = zp_program_lowered(program, stage),
                  .words = words,
                  .findings = findings};
-  r.device.arena = r.away.arena = arena;
+  r.device.arena = r.offloaded.arena = arena;
   r.microbatches = microbatches_to_play(&r, work);
   return r;
 }
@@ -131,7 +131,7 @@ static bool alike(const zp_program *p, int a, int b) {
   return same;
 }
 
-/* Is no stage before it alike with as many slots or more, or none behind it alike with as few or fewer? */
+/* Is no stage before it alike with as many slots or more, or none after it alike with as few or fewer? */
 static bool stands_for_others(const zp_program *p, int stage) {
   bool most = true, least = true;
   for (int s = 0; s < p->choice.pipeline; s++) {

@@ -51,7 +51,7 @@ typedef struct zp_replay_leaving {
 
 /* Saved values on their way off the device. */
 typedef struct zp_replay_going {
-  int64_t ring, here, here_bytes, away, away_bytes;
+  int64_t ring, here, here_bytes, offloaded, offloaded_bytes;
 } zp_replay_going;
 
 enum { ZP_REPLAY_GOING = 4 };
@@ -62,7 +62,7 @@ typedef struct zp_replay {
   const zp_program *program;
   const zp_stage *stage;
   const zp_lowered *lowered;
-  zp_shadow device, away; /* the arena; slots of saved values off the device */
+  zp_shadow device, offloaded; /* the arena; slots of saved values off the device */
   zp_replay_chunk *chunk;
   int64_t microbatches;         /* that are played */
   int64_t *owner;               /* of the slots of a pool: 1 + chunk * microbatches + micro-batch; 0: free */
@@ -143,7 +143,7 @@ void zp_replay_check_end(zp_replay *r);
 /* Do the units' parameters come into one of two buffers while the unit before works? */
 bool zp_replay_gathers_ahead(const zp_replay *r);
 /* Do gathers and scatters run in a stream of their own? */
-bool zp_replay_buckets_move_beside(const zp_replay *r);
+bool zp_replay_buckets_overlap(const zp_replay *r);
 
 /* ---- replay_moves.c ---- */
 /* Requires: the calls of the stage. list: zp_stage_moves of it. */

@@ -19,24 +19,24 @@ enum { TIERS = ON(UP) | ON(DOWN) | ON(READ) | ON(WRITE), ANY = ~0, MOST_RULES = 
 
 /* out: room for MOST_RULES. */
 static int rules_of(const zp_replay *r, rule *out) {
-  bool beside = zp_replay_buckets_move_beside(r);
+  bool overlapped = zp_replay_buckets_overlap(r);
   const rule all[] = {
       {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, TIERS, ZP_WAIT_BY_UNIT},
-      {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(DATA), beside ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(DATA), overlapped ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE},
       {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, TIERS | ON(HOST_MEMORY), ZP_WAIT_BY_BUFFER},
-      {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DATA), beside ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DATA), overlapped ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE},
       {ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, TIERS, ZP_WAIT_BY_UNIT},
       {ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, TIERS, ZP_WAIT_BY_BUFFER},
       {ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ANY, ZP_WAIT_BY_RECEIVER},
       {ZP_MOVE_PARTIAL, ZP_WHEN_IN_UNIT, ANY, ZP_WAIT_AT_ONCE},
       {ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ANY, ZP_WAIT_AT_ONCE},
-      {ZP_MOVE_GRADIENTS, ZP_WHEN_BESIDE_BACKWARD, ANY, ZP_WAIT_BY_NORM},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_OVERLAPPED_BACKWARD, ANY, ZP_WAIT_BY_NORM},
       {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ANY, ZP_WAIT_BY_NORM},
       {ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, TIERS | ON(HOST_MEMORY), ZP_WAIT_BY_STEP},
       {ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, (TIERS | ON(HOST_MEMORY)) & ~ON(DOWN), ZP_WAIT_BY_STEP},
       {ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, ON(DOWN), ZP_WAIT_AT_ONCE}, /* of all ranks, to an owner */
       {ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_HOST_UPDATE, ANY, ZP_WAIT_BY_STEP},
-      {ZP_MOVE_OPTIMIZER, ZP_WHEN_BESIDE_NEXT, ANY, ZP_WAIT_BY_NEXT},
+      {ZP_MOVE_OPTIMIZER, ZP_WHEN_OVERLAPPED_NEXT, ANY, ZP_WAIT_BY_NEXT},
   };
   memcpy(out, all, sizeof all);
   return (int)(sizeof all / sizeof *all);
@@ -114,7 +114,7 @@ static void check_messages(zp_replay *r, const zp_move_list *list, bool stays) {
                    stays ? "copied" : "sent", (long long)wanted);
 }
 
-/* A delayed update changes all of the stage's state beside the next step, and nothing of it in its own; another one
+/* A delayed update changes all of the stage's state alongside the next step, and nothing of it in its own; another one
  * leaves nothing to the next step. Gradients and weights cross in either case by the end of the step (check_waits), so
  * the next one neither writes to what is still read nor computes with weights in part. */
 static void check_delayed(zp_replay *r, const zp_move_list *list) {
@@ -123,9 +123,9 @@ static void check_delayed(zp_replay *r, const zp_move_list *list) {
   for (int i = 0; i < list->len; i++) {
     const zp_move *m = &list->data[i];
     int64_t elements = m->elements * m->times * m->count;
-    if (m->when == ZP_WHEN_BESIDE_NEXT && m->what != ZP_MOVE_OPTIMIZER)
+    if (m->when == ZP_WHEN_OVERLAPPED_NEXT && m->what != ZP_MOVE_OPTIMIZER)
       zp_replay_find(r, NULL, "the list of moves leaves %s to the next step", m->strategy->name);
-    if (m->when == ZP_WHEN_BESIDE_NEXT) late += elements;
+    if (m->when == ZP_WHEN_OVERLAPPED_NEXT) late += elements;
     if (m->when != ZP_WHEN_AT_HOST_UPDATE) continue;
     at_once += m->what == ZP_MOVE_OPTIMIZER ? elements : 0;
     up += m->queue == ZP_QUEUE_UP ? elements : 0;
@@ -135,7 +135,7 @@ static void check_delayed(zp_replay *r, const zp_move_list *list) {
   int64_t state = zp_flat_trained(&r->stage->shard);
   if (!delayed && late > 0) zp_replay_find(r, NULL, "the list of moves leaves an update to the next step, unasked");
   if (delayed && (late != state || at_once > 0))
-    zp_replay_find(r, NULL, "the list of moves updates %lld of %lld elements beside the next step", (long long)late,
+    zp_replay_find(r, NULL, "the list of moves updates %lld of %lld elements alongside the next step", (long long)late,
                    (long long)state);
   if (delayed && (up != state || down != state))
     zp_replay_find(r, NULL, "the list of moves exchanges other gradients and weights than a delayed update has");

@@ -123,8 +123,8 @@ static int64_t gradient_at(const zp_replay *r, const zp_replay_frame *f, int use
 
 static bool is_gpu(const zp_replay *r) { return !r->program->spec->cluster.node.device.is_cpu; }
 
-/* Buckets move in a stream of their own, as codegen/trainer/beside.c prints it. */
-bool zp_replay_buckets_move_beside(const zp_replay *r) {
+/* Buckets move in a stream of their own, as codegen/trainer/overlapped.c prints it. */
+bool zp_replay_buckets_overlap(const zp_replay *r) {
   const zp_choice *c = choice_of(r);
   return is_gpu(r) && zp_shards_gradients(c) && c->home[ZP_STATE_PARAMS].eighths == 0 &&
          c->home[ZP_STATE_GRADIENTS].eighths == 0;
@@ -132,7 +132,7 @@ bool zp_replay_buckets_move_beside(const zp_replay *r) {
 
 bool zp_replay_gathers_ahead(const zp_replay *r) {
   return choice_of(r)->home[ZP_STATE_PARAMS].eighths > 0 ||
-         (zp_shards_params(choice_of(r)) && zp_replay_buckets_move_beside(r));
+         (zp_shards_params(choice_of(r)) && zp_replay_buckets_overlap(r));
 }
 
 static int64_t params_of(const zp_replay *r, int64_t j) {
@@ -199,14 +199,14 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
 }
 
 void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
-  bool takes_turns = zp_replay_buckets_move_beside(r) || choice_of(r)->home[ZP_STATE_GRADIENTS].eighths > 0;
+  bool takes_turns = zp_replay_buckets_overlap(r) || choice_of(r)->home[ZP_STATE_GRADIENTS].eighths > 0;
   f->params = f->gradients = -1;
   if (zp_moves_params(choice_of(r)) && f->pass != ZP_REPLAY_WEIGHTS && r->stage->at[ZP_REGION_PARAM_RING] >= 0) {
     if (!zp_replay_gathers_ahead(r)) zp_replay_gather(r, f->chunk, f->j);
     f->params = params_of(r, f->j);
   }
   if (scatters(r, f) && r->stage->at[ZP_REGION_GRAD_RING] >= 0) {
-    r->turn = !takes_turns ? 0 : zp_replay_buckets_move_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
+    r->turn = !takes_turns ? 0 : zp_replay_buckets_overlap(r) ? (int)(f->j % 2) : 1 - r->turn;
     f->gradients =
         r->stage->at[ZP_REGION_GRAD_RING] + r->turn * zp_flat_trained(&r->stage->bucket) * r->lowered->grad_bytes;
     let_go(r, &r->leaving[r->turn]);
@@ -218,7 +218,7 @@ void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
 void zp_replay_close(zp_replay *r, zp_replay_frame *f) {
   if (f->gradients < 0) return;
   r->leaving[r->turn] = (zp_replay_leaving){true, *f};
-  if (!zp_replay_buckets_move_beside(r) && choice_of(r)->home[ZP_STATE_GRADIENTS].eighths == 0)
+  if (!zp_replay_buckets_overlap(r) && choice_of(r)->home[ZP_STATE_GRADIENTS].eighths == 0)
     let_go(r, &r->leaving[r->turn]);
 }
 

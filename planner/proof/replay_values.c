@@ -6,7 +6,7 @@
 #define LL(x) ((long long)(x))
 
 enum {
-  MOST_FOUND = 3, /* findings of a stage: the ones behind follow from them */
+  MOST_FOUND = 3, /* findings of a stage: the ones after follow from them */
   BITS = 20,      /* of a tensor, unit or micro-batch in a value */
 };
 

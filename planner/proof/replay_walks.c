@@ -39,7 +39,7 @@ static int64_t slot_at(const zp_replay *r, const zp_replay_chunk *chunk, int64_t
 
 static int64_t area_of_slot(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
   const zp_replay_call *call = &chunk->call[j];
-  int64_t here = call->seg->saved_bytes - zp_saved_away(&r->program->choice, call->seg->saved_bytes);
+  int64_t here = call->seg->saved_bytes - zp_saved_offloaded(&r->program->choice, call->seg->saved_bytes);
   int64_t at = slot_at(r, chunk, mb);
   return at < 0 ? -1 : at + call->run->saved + call->i * here;
 }
@@ -151,7 +151,7 @@ static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up) {
     zp_shadow_place place =
         up ? zp_replay_carried(r, f->call, false, zp_replay_out_at(r, f, i), i) : in_a_row(r, f->call, true, f->dx, i);
     if (place.at < 0) {
-      zp_replay_find(r, f, "`%s` has no place behind the unit", g->tensors.data[made->data[i]].name);
+      zp_replay_find(r, f, "`%s` has no place after the unit", g->tensors.data[made->data[i]].name);
       continue;
     }
     zp_replay_want(r, f, place, zp_replay_value_of(r, f, made->data[i], &part), g->tensors.data[made->data[i]].name);
@@ -197,7 +197,7 @@ static void wait_for_copies(zp_replay *r, int most) {
   for (int i = 0; i < done; i++) {
     const zp_replay_going *g = &r->going[i];
     zp_shadow_copy(&r->device, g->ring, g->here_bytes, &r->device, g->here);
-    zp_shadow_copy(&r->device, g->ring + g->here_bytes, g->away_bytes, &r->away, g->away);
+    zp_shadow_copy(&r->device, g->ring + g->here_bytes, g->offloaded_bytes, &r->offloaded, g->offloaded);
   }
   for (int i = done; i < r->n_going; i++) r->going[i - done] = r->going[i];
   r->n_going -= done;
@@ -207,15 +207,16 @@ static zp_replay_going copies_of(const zp_replay *r, const zp_replay_chunk *chun
   const zp_stage *s = r->stage;
   const zp_replay_call *call = &chunk->call[j];
   int k = chunk_index(r, chunk);
-  int64_t gone = zp_saved_away(&r->program->choice, call->seg->saved_bytes),
-          stride = zp_saved_away_stride(&r->program->choice, call->seg->saved_bytes);
+  int64_t gone = zp_saved_offloaded(&r->program->choice, call->seg->saved_bytes),
+          stride = zp_saved_offloaded_stride(&r->program->choice, call->seg->saved_bytes);
   return (zp_replay_going){.ring = saved_of(r, chunk, j, mb),
                            .here = area_of_slot(r, chunk, j, mb),
                            .here_bytes = call->seg->saved_bytes - gone,
-                           .away = zp_stage_away_at(s, k) +
-                                   slot_of(r, chunk, mb) * (s->pooled ? s->away_stride : s->chunks[k].away_stride) +
-                                   call->run->saved_away + call->i * stride,
-                           .away_bytes = gone};
+                           .offloaded = zp_stage_offloaded_at(s, k) +
+                                        slot_of(r, chunk, mb) *
+                                            (s->pooled ? s->offloaded_stride : s->chunks[k].offloaded_stride) +
+                                        call->run->saved_offloaded + call->i * stride,
+                           .offloaded_bytes = gone};
 }
 
 static void put_saved(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
@@ -228,7 +229,7 @@ static void put_saved(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int
 static void get_saved(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
   zp_replay_going g = copies_of(r, chunk, j, mb);
   zp_shadow_copy(&r->device, g.here, g.here_bytes, &r->device, g.ring);
-  zp_shadow_copy(&r->away, g.away, g.away_bytes, &r->device, g.ring + g.here_bytes);
+  zp_shadow_copy(&r->offloaded, g.offloaded, g.offloaded_bytes, &r->device, g.ring + g.here_bytes);
 }
 
 static void begin_gets(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
@@ -265,7 +266,7 @@ static void run_call(zp_replay *r, zp_replay_frame *f, int first, int last) {
   zp_replay_close(r, f);
 }
 
-/* What a validation runs behind forward: it must find what forward keeps, and leave alone all but what is transient. */
+/* What a validation runs after forward: it must find what forward keeps, and leave alone all but what is transient. */
 static void run_loss(zp_replay *r, zp_replay_frame f) {
   f.p = &f.call->seg->loss;
   if (f.p->steps.len > 0) zp_replay_steps(r, &f, 0, f.p->steps.len);

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* The first cell that ends behind `at`. */
+/* The first cell that ends after `at`. */
 static int find(const zp_shadow *s, int64_t at) {
   int low = 0, high = s->cell.len;
   while (low < high) {

@@ -41,7 +41,7 @@ static inline zp_shadow_place zp_shadow_whole(int64_t at, int64_t bytes) {
 }
 
 void zp_shadow_poison(zp_shadow *shadow, int64_t at, int64_t bytes);
-/* What else stood in these columns is gone. Columns beside them stay only where the bytes are rows of that length
+/* What else stood in these columns is gone. Columns alongside them stay only where the bytes are rows of that length
  * already. */
 void zp_shadow_write(zp_shadow *shadow, zp_shadow_place place, uint64_t value);
 /* Is every byte of the place the very byte of `value`? Otherwise *found is what stands at the first one that is not,

@@ -50,11 +50,11 @@ typedef struct facts {
   const zp_verifier *v;
   const zp_flat_sizes *sizes;
   const zp_verify_needs *n;
-  int64_t params, grads, state;                /* elements on the device; parameters: with those that are not trained */
-  int64_t params_away, grads_away, state_away; /* and off it, of these the rank updates: */
+  int64_t params, grads, state; /* elements on the device; parameters: with those that are not trained */
+  int64_t params_off_device, grads_off_device, state_off_device; /* and off it, of these the rank updates: */
   int64_t params_offloaded, grads_offloaded;
   int64_t window, params_window, grads_window; /* elements of a window on the host */
-  int64_t slots, slots_away;                   /* bytes */
+  int64_t slots, slots_offloaded;              /* bytes */
   int64_t carry, messages, up, down, landings; /* bytes of a message; buffers of a chunk; chunks that send; places */
 } facts;
 
@@ -67,15 +67,15 @@ static bool keeps(const zp_train *train, zp_kept kept) {
 }
 
 /* Gradients and weights of a delayed update have one place for all of them. */
-static bool is_late(const facts *f) { return f->v->spec->train.delayed && f->state_away > 0; }
+static bool is_late(const facts *f) { return f->v->spec->train.delayed && f->state_off_device > 0; }
 
-/* 1-bit: what a rank owes, f32; with ZeRO 1 of everybody's elements. */
+/* 1-bit: the error of a rank, f32; with ZeRO 1 of everybody's elements. */
 static int64_t error_bytes(const facts *f) {
   if (!f->v->choice.compress) return 0;
   return 4 * (f->v->choice.zero == 1 ? f->sizes->flat : f->state);
 }
 
-/* 1-bit: what the server owes for `state` elements of the part that it averages; with ZeRO 1 a master copy has it. */
+/* 1-bit: the server's error for `state` elements of the part that it averages; with ZeRO 1 a master copy has it. */
 static int64_t server_error_bytes(const facts *f, int64_t state) {
   if (!f->v->choice.compress || (f->v->choice.zero == 1 && f->v->compute_bytes == 2)) return 0;
   int64_t part = f->sizes->flat / f->v->choice.data;
@@ -86,8 +86,8 @@ static int64_t server_error_bytes(const facts *f, int64_t state) {
 static int64_t record_bytes(const facts *f) {
   int64_t ranks = f->v->choice.data, part = f->sizes->flat / ranks;
   if (!f->v->choice.compress) return 0;
-  if (part > f->state_away) part = f->state_away;
-  int64_t of_parts = (ranks + 1) * part / 64, of_all = f->v->choice.zero == 1 ? 0 : f->state_away / 64;
+  if (part > f->state_off_device) part = f->state_off_device;
+  int64_t of_parts = (ranks + 1) * part / 64, of_all = f->v->choice.zero == 1 ? 0 : f->state_off_device / 64;
   return zp_up(zp_verify_max(of_parts, of_all) * 12, 256);
 }
 
@@ -100,9 +100,9 @@ static int64_t state_bytes(const zp_verifier *v) {
 
 /* All of it, or on disks the windows that its pieces take turns in. */
 static int64_t host_state_bytes(const facts *f) {
-  if (!on_disk(f->v, ZP_STATE_OPTIMIZER) || f->state_away == 0) return f->state_away * state_bytes(f->v);
-  int64_t there = zp_up(f->state_away, PAGE_ELEMENTS), piece = f->window < there ? f->window : there;
-  int64_t turns = (f->state_away - 1) / f->window + 1;
+  if (!on_disk(f->v, ZP_STATE_OPTIMIZER) || f->state_off_device == 0) return f->state_off_device * state_bytes(f->v);
+  int64_t there = zp_up(f->state_off_device, PAGE_ELEMENTS), piece = f->window < there ? f->window : there;
+  int64_t turns = (f->state_off_device - 1) / f->window + 1;
   return (turns < DISK_WINDOWS ? turns : DISK_WINDOWS) * piece * state_bytes(f->v);
 }
 
@@ -168,21 +168,21 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_GRAD1: return n->most_calls >= 2 ? f->carry : 0;
   case ZP_REGION_SEND_DOWN: return message_bytes(f->down * f->messages, f->carry);
   case ZP_REGION_TRANSIENT: return n->transient;
-  case ZP_REGION_HOST_GRADS_IN: return is_late(f) && f->grads_away == 0 ? 0 : 2 * f->window * gb;
-  case ZP_REGION_HOST_WEIGHTS_OUT: return f->state_away > 0 && cb == 2 && !is_late(f) ? 2 * f->window * cb : 0;
-  case ZP_REGION_HOST_DELAYED: return is_late(f) ? f->state_away * gb : 0;
-  case ZP_REGION_HOST_ERROR: return c->compress && c->zero != 1 ? 4 * f->state_away : 0;
-  case ZP_REGION_HOST_SERVER_ERROR: return server_error_bytes(f, f->state_away);
+  case ZP_REGION_HOST_GRADS_IN: return is_late(f) && f->grads_off_device == 0 ? 0 : 2 * f->window * gb;
+  case ZP_REGION_HOST_WEIGHTS_OUT: return f->state_off_device > 0 && cb == 2 && !is_late(f) ? 2 * f->window * cb : 0;
+  case ZP_REGION_HOST_DELAYED: return is_late(f) ? f->state_off_device * gb : 0;
+  case ZP_REGION_HOST_ERROR: return c->compress && c->zero != 1 ? 4 * f->state_off_device : 0;
+  case ZP_REGION_HOST_SERVER_ERROR: return server_error_bytes(f, f->state_off_device);
   case ZP_REGION_HOST_RECORDS: return record_bytes(f);
   case ZP_REGION_HOST_STATE: return host_state_bytes(f);
-  case ZP_REGION_HOST_GRADS: return on_host(f, ZP_STATE_GRADIENTS, f->grads_away * gb, f->grads_window * gb);
-  case ZP_REGION_HOST_PARAMS: return on_host(f, ZP_STATE_PARAMS, f->params_away * cb, f->params_window * cb);
-  case ZP_REGION_HOST_SLOTS: return on_host(f, ZP_STATE_ACTIVATIONS, f->slots_away, n->unit_away);
+  case ZP_REGION_HOST_GRADS: return on_host(f, ZP_STATE_GRADIENTS, f->grads_off_device * gb, f->grads_window * gb);
+  case ZP_REGION_HOST_PARAMS: return on_host(f, ZP_STATE_PARAMS, f->params_off_device * cb, f->params_window * cb);
+  case ZP_REGION_HOST_SLOTS: return on_host(f, ZP_STATE_ACTIVATIONS, f->slots_offloaded, n->unit_offloaded);
   case ZP_REGION_FILE_STATE:
-    return in_file(f, ZP_STATE_OPTIMIZER, zp_up(f->state_away, PAGE_ELEMENTS) * state_bytes(v));
-  case ZP_REGION_FILE_GRADS: return in_file(f, ZP_STATE_GRADIENTS, f->grads_away * gb);
-  case ZP_REGION_FILE_PARAMS: return in_file(f, ZP_STATE_PARAMS, f->params_away * cb);
-  case ZP_REGION_FILE_SLOTS: return in_file(f, ZP_STATE_ACTIVATIONS, f->slots_away);
+    return in_file(f, ZP_STATE_OPTIMIZER, zp_up(f->state_off_device, PAGE_ELEMENTS) * state_bytes(v));
+  case ZP_REGION_FILE_GRADS: return in_file(f, ZP_STATE_GRADIENTS, f->grads_off_device * gb);
+  case ZP_REGION_FILE_PARAMS: return in_file(f, ZP_STATE_PARAMS, f->params_off_device * cb);
+  case ZP_REGION_FILE_SLOTS: return in_file(f, ZP_STATE_ACTIVATIONS, f->slots_offloaded);
   case ZP_REGION_COUNT: break;
   }
   assert(!"a region without a formula");
@@ -213,19 +213,21 @@ static facts find_facts(zp_verifier *v, int s, const zp_flat_sizes *sizes, const
   bool params = zp_shards_params(c), grads = zp_shards_gradients(c);
   int64_t align = zp_verify_align(v);
   facts f = {.v = v, .sizes = sizes, .n = n};
-  f.params_offloaded = zp_verify_away(v, ZP_STATE_PARAMS, sizes->shard, align);
-  f.grads_offloaded = zp_verify_away(v, ZP_STATE_GRADIENTS, sizes->shard, align);
-  f.state_away = zp_verify_away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
-  f.params_away = params ? f.params_offloaded : of_all_owners(sizes, f.params_offloaded);
-  f.grads_away = grads ? f.grads_offloaded : of_all_owners(sizes, f.grads_offloaded);
-  f.params = (params ? sizes->shard : sizes->flat) - f.params_away + sizes->own.of[ZP_KIND_FROZEN];
-  f.grads = (grads ? sizes->shard : sizes->flat) - f.grads_away;
-  f.state = sizes->shard - f.state_away;
-  int64_t bucket = f.grads_away > 0 && !grads ? sizes->bucket : sizes->bucket_shard;
-  if (f.state_away > 0 || f.grads_away > 0)
+  f.params_offloaded = zp_verify_offloaded(v, ZP_STATE_PARAMS, sizes->shard, align);
+  f.grads_offloaded = zp_verify_offloaded(v, ZP_STATE_GRADIENTS, sizes->shard, align);
+  f.state_off_device = zp_verify_offloaded(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
+  f.params_off_device = params ? f.params_offloaded : of_all_owners(sizes, f.params_offloaded);
+  f.grads_off_device = grads ? f.grads_offloaded : of_all_owners(sizes, f.grads_offloaded);
+  f.params = (params ? sizes->shard : sizes->flat) - f.params_off_device + sizes->own.of[ZP_KIND_FROZEN];
+  f.grads = (grads ? sizes->shard : sizes->flat) - f.grads_off_device;
+  f.state = sizes->shard - f.state_off_device;
+  int64_t bucket = f.grads_off_device > 0 && !grads ? sizes->bucket : sizes->bucket_shard;
+  if (f.state_off_device > 0 || f.grads_off_device > 0)
     f.window = on_disk(v, ZP_STATE_OPTIMIZER) ? zp_up(bucket, PAGE_ELEMENTS) : bucket;
-  if (in_file(&f, ZP_STATE_GRADIENTS, f.grads_away) > 0) f.grads_window = grads ? sizes->bucket_shard : sizes->bucket;
-  if (in_file(&f, ZP_STATE_PARAMS, f.params_away) > 0) f.params_window = params ? sizes->bucket_shard : sizes->bucket;
+  if (in_file(&f, ZP_STATE_GRADIENTS, f.grads_off_device) > 0)
+    f.grads_window = grads ? sizes->bucket_shard : sizes->bucket;
+  if (in_file(&f, ZP_STATE_PARAMS, f.params_off_device) > 0)
+    f.params_window = params ? sizes->bucket_shard : sizes->bucket;
   f.carry = n->carry * v->compute_bytes;
   f.messages = zp_message_buffers(c, v->microbatches);
   f.up = v->chunks - (s == zp_chunk_stage(c, (int64_t)c->pipeline * v->chunks - 1, NULL));
@@ -243,7 +245,7 @@ static void check_int(zp_verifier *v, int s, const zp_json *a, const char *key, 
 
 /* Regions stand one after the other on the host and in the file. Slots on disks, and their windows, begin with a
  * page. */
-static void check_away(zp_verifier *v, int s, const zp_json *a, const facts *f) {
+static void check_offloaded(zp_verifier *v, int s, const zp_json *a, const facts *f) {
   int64_t at[ZP_REGION_COUNT];
   for (int r = 0; r < ZP_REGION_COUNT; r++) {
     bool host = zp_region_rows[r].memory == ZP_MEMORY_HOST, file = zp_region_rows[r].memory == ZP_MEMORY_NVME;
@@ -256,9 +258,9 @@ static void check_away(zp_verifier *v, int s, const zp_json *a, const facts *f) 
     if (zp_region_rows[r].key) check_int(v, s, a, zp_region_rows[r].key, at[r]);
   }
   bool disk = on_disk(v, ZP_STATE_ACTIVATIONS);
-  check_int(v, s, a, "away_slots", at[disk ? ZP_REGION_FILE_SLOTS : ZP_REGION_HOST_SLOTS]);
-  check_int(v, s, a, "away_staging", disk ? at[ZP_REGION_HOST_SLOTS] : -1);
-  check_int(v, s, a, "state_offloaded", f->state_away);
+  check_int(v, s, a, "offloaded_slots", at[disk ? ZP_REGION_FILE_SLOTS : ZP_REGION_HOST_SLOTS]);
+  check_int(v, s, a, "offloaded_staging", disk ? at[ZP_REGION_HOST_SLOTS] : -1);
+  check_int(v, s, a, "state_offloaded", f->state_off_device);
   check_int(v, s, a, "grads_offloaded", f->grads_offloaded);
   check_int(v, s, a, "params_offloaded", f->params_offloaded);
   check_int(v, s, a, "window_elements", f->window);
@@ -321,9 +323,9 @@ void zp_verify_stage(zp_verifier *v, int s) {
   zp_flat_sizes sizes = zp_verify_flat(v, s);
   zp_verify_needs n = zp_verify_find_needs(v, s, stage);
   facts f = find_facts(v, s, &sizes, &n);
-  f.slots = zp_verify_slot_bytes(v, s, a, &n, &f.slots_away);
+  f.slots = zp_verify_slot_bytes(v, s, a, &n, &f.slots_offloaded);
   check_arena(v, s, a, memory, &f);
-  check_away(v, s, a, &f);
+  check_offloaded(v, s, a, &f);
   check_class(v, s, memory, "host", v->host[s], 1);
   check_class(v, s, memory, "nvme", v->nvme[s], 1);
   check_budget(v, s, memory, zp_claim(a, "bytes"));

@@ -127,7 +127,7 @@ static pieces find_pieces(zp_verifier *v, int s, const zp_json *stage) {
   return p;
 }
 
-/* The kinds lie one behind the other. */
+/* The kinds lie one after the other. */
 static void check_places(zp_verifier *v, int s, const pieces *p, const zp_flat *all) {
   for (int i = 0; i < p->list.len; i++) {
     const piece *x = &p->list.data[i];

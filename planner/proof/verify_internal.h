@@ -80,7 +80,7 @@ const char *zp_kind_word(zp_param_kind kind);
 static inline int64_t zp_verify_max(int64_t a, int64_t b) { return a > b ? a : b; }
 typedef struct zp_verify_needs {
   int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
-  int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
+  int64_t offloaded, largest_offloaded, unit_offloaded;        /* of slots elsewhere */
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
   int64_t statistics;        /* Adafactor's */
   bool *seen;                /* of the parameters: those that units share and that are in it */
@@ -91,7 +91,7 @@ typedef struct zp_verify_needs {
 } zp_verify_needs;
 zp_verify_needs zp_verify_find_needs(zp_verifier *v, int s, const zp_json *stage);
 /* What of `total` is not on the device, in pieces of `unit`. */
-int64_t zp_verify_away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit);
+int64_t zp_verify_offloaded(const zp_verifier *v, zp_state state, int64_t total, int64_t unit);
 /* Bytes of all slots on the device, own ones of every chunk, or one pool; *gone: elsewhere. */
 int64_t zp_verify_slot_bytes(zp_verifier *v, int s, const zp_json *arena, const zp_verify_needs *n, int64_t *gone);
 

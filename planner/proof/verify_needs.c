@@ -6,7 +6,7 @@
 #define LL(x) ((long long)(x))
 
 /* What of `total` is not on the device, in pieces of `unit`. */
-int64_t zp_verify_away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
+int64_t zp_verify_offloaded(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
   int eighths = v->choice.home[state].eighths;
   return eighths == 8 ? total : total / 8 * eighths / unit * unit;
 }
@@ -87,19 +87,19 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, zp_verify_nee
   const zp_segment *segment = &v->pieces->piece[zp_claimed_piece(v, layer)].segment;
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
   int64_t page = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? 4096 : 256;
-  int64_t gone_of_unit = zp_verify_away(v, ZP_STATE_ACTIVATIONS, saved, page), there = zp_up(gone_of_unit, page);
+  int64_t gone_of_unit = zp_verify_offloaded(v, ZP_STATE_ACTIVATIONS, saved, page), there = zp_up(gone_of_unit, page);
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
   if (zp_claim(layer, "pending") != *pending)
     zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
-  if (zp_claim(layer, "saved_away") != *gone)
+  if (zp_claim(layer, "saved_offloaded") != *gone)
     zp_find(v, "stage %d: off the device slot areas of `%s` start at %lld", s, segment->name,
-            LL(zp_claim(layer, "saved_away")));
+            LL(zp_claim(layer, "saved_offloaded")));
   *slot += zp_times(count, saved - gone_of_unit);
   *gone += zp_times(count, there);
   *pending += zp_times(count, zp_claim(program, "pending_bytes"));
   n->unit_saved = zp_verify_max(n->unit_saved, saved);
-  n->unit_away = zp_verify_max(n->unit_away, there);
+  n->unit_offloaded = zp_verify_max(n->unit_offloaded, there);
   n->transient = zp_verify_max(n->transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
   n->transient = zp_verify_max(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   if (zp_json_get(program, "loss"))
@@ -148,9 +148,9 @@ static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int6
       zp_find(v, "stage %d, chunk %d: a slot needs %lld bytes, the file says %lld", s, k, LL(kind[i].bytes),
               LL(zp_claim(chunk, kind[i].stride)));
   }
-  if (zp_claim(chunk, "away_stride") != gone)
+  if (zp_claim(chunk, "offloaded_stride") != gone)
     zp_find(v, "stage %d, chunk %d: a slot has %lld bytes off the device, the file says %lld", s, k, LL(gone),
-            LL(zp_claim(chunk, "away_stride")));
+            LL(zp_claim(chunk, "offloaded_stride")));
 }
 
 zp_verify_needs zp_verify_find_needs(zp_verifier *v, int s, const zp_json *stage) {
@@ -169,8 +169,8 @@ zp_verify_needs zp_verify_find_needs(zp_verifier *v, int s, const zp_json *stage
     check_chunk(v, s, k, chunk, slot, gone, pending);
     n.slots += zp_times(zp_claim(chunk, "slots"), slot);
     n.largest_slot = zp_verify_max(n.largest_slot, slot);
-    n.away += zp_times(zp_claim(chunk, "slots"), gone);
-    n.largest_away = zp_verify_max(n.largest_away, gone);
+    n.offloaded += zp_times(zp_claim(chunk, "slots"), gone);
+    n.largest_offloaded = zp_verify_max(n.largest_offloaded, gone);
     n.pending += zp_times(zp_claim(chunk, "pending"), zp_up(pending, 256));
     n.most_calls = zp_verify_max(n.most_calls, calls);
   }
@@ -185,10 +185,10 @@ int64_t zp_verify_slot_bytes(zp_verifier *v, int s, const zp_json *arena, const 
   if (zp_claim(arena, "slot_stride") != n->largest_slot)
     zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n->largest_slot),
             LL(zp_claim(arena, "slot_stride")));
-  if (zp_claim(arena, "away_stride") != n->largest_away)
-    zp_find(v, "stage %d: a slot has %lld bytes off the device, the file says %lld", s, LL(n->largest_away),
-            LL(zp_claim(arena, "away_stride")));
+  if (zp_claim(arena, "offloaded_stride") != n->largest_offloaded)
+    zp_find(v, "stage %d: a slot has %lld bytes off the device, the file says %lld", s, LL(n->largest_offloaded),
+            LL(zp_claim(arena, "offloaded_stride")));
   bool pooled = zp_json_get_bool(arena, "pooled", false);
-  *gone = pooled ? zp_times(slots, n->largest_away) : n->away;
+  *gone = pooled ? zp_times(slots, n->largest_offloaded) : n->offloaded;
   return pooled ? zp_times(slots, n->largest_slot) : n->slots;
 }

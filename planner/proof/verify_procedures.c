@@ -168,7 +168,7 @@ static void check_steps(procedure *p) {
   }
 }
 
-/* Everything that flows out of the segment is written, one behind the other. */
+/* Everything that flows out of the segment is written, one after the other. */
 static void check_results(procedure *p, const zp_graph *g, const zp_ints *carry, const char *place) {
   int64_t at = 0, microbatch = p->v->choice.microbatch;
   for (int i = 0; i < carry->len; i++) {
@@ -234,7 +234,7 @@ static void check_kept(const procedure *forward, const procedure *backward) {
   }
 }
 
-/* which: "forward", "backward", or "loss", which stands behind a forward as backward does. */
+/* which: "forward", "backward", or "loss", which stands after a forward as backward does. */
 static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, const char *which) {
   const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_json *json = zp_json_get(segment, which);

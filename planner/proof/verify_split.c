@@ -1,6 +1,6 @@
 /* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. Where
  * parameters or gradients pass through rings no parameters are there for BW, and what BI adds to gradients has a place
- * of its own behind the rest of what waits, from which BW takes it. */
+ * of its own after the rest of what waits, from which BW takes it. */
 #include <zplan/schedule.h>
 #include "verify_internal.h"
 
@@ -121,7 +121,7 @@ static void check_early(const splitting *p, int64_t inputs) {
   const zp_json *early = zp_json_get(zp_json_get(p->segment, "backward"), "early");
   int64_t first = first_early(p, early);
   if (first < 0) {
-    zp_find(p->v, "%s: gradients that wait for the second part do not stand behind one another", p->name);
+    zp_find(p->v, "%s: gradients that wait for the second part do not stand after one another", p->name);
     return;
   }
   for (int b = 0; b < zp_json_count(p->buffers); b++) {

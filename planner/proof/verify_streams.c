@@ -1,5 +1,5 @@
 /* Tensors that units hand on unchanged: a slot must have each of them once. Found from the model alone: a tensor that
- * flows behind the unit that made it keeps its place until a unit changes it. */
+ * flows after the unit that made it keeps its place until a unit changes it. */
 #include "verify_internal.h"
 
 enum { MOST_STREAMS = 64 }; /* more are kept by every unit */
@@ -10,7 +10,7 @@ static bool hands_on(const zp_verifier *v, int segment, int place) {
 }
 
 /* The last segment that it comes into, when it goes through `segment`: the first one that does not hand it on, which
- * may be no repeat, as units of repeats have it beside what they change: then the last one before that is none. */
+ * may be no repeat, as units of repeats have it alongside what they change: then the last one before that is none. */
 static int end_of(const zp_verifier *v, int segment, int place) {
   int end = segment;
   while (hands_on(v, end, place)) end++;

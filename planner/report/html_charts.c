@@ -151,7 +151,7 @@ void zp_html_timeline(zp_buf *out, const zp_plan *plan) {
   if (t.others.len) zp_buf_puts(out, "<span><i class=\"b1\"></i>later micro-batches</span>");
   zp_buf_printf(out, " the first %lld of %lld micro-batches until they are done, %s of the step (estimate)%s</p>\n",
                 (long long)t.microbatches, (long long)p->microbatches, zp_show_seconds(out->arena, t.end_s),
-                t.others.len ? "; the pipeline goes on behind the right edge &hellip;" : "");
+                t.others.len ? "; the pipeline goes on after the right edge &hellip;" : "");
   open_svg(out, stages * 13 + 8, "pipeline timeline");
   for (int s = 0; s < stages; s++) zp_buf_printf(out, "<text x=\"0\" y=\"%d\">stage %d</text>\n", 13 + s * 13, s);
   if (t.others.len) put_boxes(out, &t, OTHERS);

@@ -1,4 +1,4 @@
-/* Reads the profile that a run's log holds (`zplan run --profile`), and shows measured beside predicted time. */
+/* Reads the profile that a run's log holds (`zplan run --profile`), and shows measured alongside predicted time. */
 #include <math.h>
 #include <stdlib.h>
 #include "report_internal.h"

@@ -10,11 +10,12 @@ typedef struct table {
   int n;
 } table;
 
-static void add_decisions(const table *t, zp_besides *out) {
+static void add_decisions(const table *t, zp_rows_alongside *out) {
   zp_decisions *of = ZP_NEW_ARRAY(t->arena, zp_decisions, t->n);
   for (int i = 0; i < t->n; i++) of[i] = zp_plan_decisions(t->arena, t->plans[i]);
   for (int d = 0; d < of[0].len; d++) {
-    zp_beside row = {.name = of[0].data[d].name, .words = ZP_NEW_ARRAY(t->arena, const char *, t->n), .same = true};
+    zp_row_alongside row = {
+        .name = of[0].data[d].name, .words = ZP_NEW_ARRAY(t->arena, const char *, t->n), .same = true};
     for (int i = 0; i < t->n; i++) {
       row.words[i] = of[i].data[d].words;
       row.same &= strcmp(row.words[i], row.words[0]) == 0;
@@ -24,8 +25,8 @@ static void add_decisions(const table *t, zp_besides *out) {
 }
 
 /* An empty row of seconds at the end of the table. */
-static double *add_seconds(const table *t, zp_besides *out, const char *name) {
-  zp_push(t->arena, out, ((zp_beside){.name = name, .seconds = ZP_NEW_ARRAY(t->arena, double, t->n)}));
+static double *add_seconds(const table *t, zp_rows_alongside *out, const char *name) {
+  zp_push(t->arena, out, ((zp_row_alongside){.name = name, .seconds = ZP_NEW_ARRAY(t->arena, double, t->n)}));
   return out->data[out->len - 1].seconds;
 }
 
@@ -37,7 +38,7 @@ static double without_noise(double seconds, double step_s) { return fabs(seconds
 
 /* The bubble is what the others leave; where they explain more than the step, the rest is overlap (less than
  * nothing). */
-static void add_terms(const table *t, zp_besides *out) {
+static void add_terms(const table *t, zp_rows_alongside *out) {
   double *rest = ZP_NEW_ARRAY(t->arena, double, t->n), *seconds;
   for (int i = 0; i < t->n; i++) rest[i] = t->plans[i]->best.estimate.step_s;
 #define TERM(field, name)                                                                                              \
@@ -53,27 +54,27 @@ static void add_terms(const table *t, zp_besides *out) {
   seconds = add_seconds(t, out, "step");
   for (int i = 0; i < t->n; i++) seconds[i] = t->plans[i]->best.estimate.step_s;
   for (int r = 0; r < out->len; r++) {
-    zp_beside *row = &out->data[r];
+    zp_row_alongside *row = &out->data[r];
     row->same = true;
     for (int i = 1; i < t->n; i++) row->same &= fabs(row->seconds[i] - row->seconds[0]) <= ROUNDING * seconds[0];
   }
 }
 
 /* An empty row of bytes at the end of the table. */
-static int64_t *add_bytes(const table *t, zp_besides *out, const char *name) {
-  zp_push(t->arena, out, ((zp_beside){.name = name, .bytes = ZP_NEW_ARRAY(t->arena, int64_t, t->n)}));
+static int64_t *add_bytes(const table *t, zp_rows_alongside *out, const char *name) {
+  zp_push(t->arena, out, ((zp_row_alongside){.name = name, .bytes = ZP_NEW_ARRAY(t->arena, int64_t, t->n)}));
   return out->data[out->len - 1].bytes;
 }
 
-static void compare_bytes(const table *t, zp_besides *rows) {
+static void compare_bytes(const table *t, zp_rows_alongside *rows) {
   for (int r = 0; r < rows->len; r++) {
-    zp_beside *row = &rows->data[r];
+    zp_row_alongside *row = &rows->data[r];
     row->same = true;
     for (int i = 1; i < t->n; i++) row->same &= row->bytes[i] == row->bytes[0];
   }
 }
 
-static void add_memory(const table *t, zp_besides *memory, zp_besides *elsewhere) {
+static void add_memory(const table *t, zp_rows_alongside *memory, zp_rows_alongside *elsewhere) {
   zp_memory *of = ZP_NEW_ARRAY(t->arena, zp_memory, t->n);
   for (int i = 0; i < t->n; i++) of[i] = zp_stage_memory(t->plans[i], t->plans[i]->best.estimate.peak_stage);
   for (int class = 0; class < ZP_MEMORY_CLASSES; class ++) {
@@ -92,7 +93,7 @@ static void add_memory(const table *t, zp_besides *memory, zp_besides *elsewhere
   compare_bytes(t, elsewhere);
 }
 
-static void add_traffic(const table *t, zp_besides *out) {
+static void add_traffic(const table *t, zp_rows_alongside *out) {
   int64_t *tensor = add_bytes(t, out, "tensor"), *data = add_bytes(t, out, "data");
   int64_t *pipeline = add_bytes(t, out, "pipeline"), *tie = add_bytes(t, out, "tie");
   int64_t *expert = add_bytes(t, out, "expert");

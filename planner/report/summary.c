@@ -159,16 +159,16 @@ static void put_delayed(zp_buf *out, const zp_plan *plan) {
   const char *shown = delay.shown_s > 0
                           ? zp_format(out->arena, "all but %s of it hidden", zp_show_seconds(out->arena, delay.shown_s))
                           : "all of it hidden";
-  const char *text =
-      zp_format(out->arena,
-                "staleness 1: from step %lld on gradients are those of weights one update old, and hosts update beside "
-                "the next step, est %s of its %s, %s; step time and duration are those of such steps",
-                (long long)train->delay_after + 2, zp_show_seconds(out->arena, delay.host_s),
-                zp_show_seconds(out->arena, plan->best.estimate.step_s), shown);
+  const char *text = zp_format(
+      out->arena,
+      "staleness 1: from step %lld on gradients are those of weights one update old, and hosts update alongside "
+      "the next step, est %s of its %s, %s; step time and duration are those of such steps",
+      (long long)train->delay_after + 2, zp_show_seconds(out->arena, delay.host_s),
+      zp_show_seconds(out->arena, plan->best.estimate.step_s), shown);
   zp_buf_line(out, "  delayed      %s", zp_words_wrap(out->arena, text, 15));
 }
 
-/* What is trained is another thing than without it; what the error is a share of stands beside it. */
+/* What is trained is another thing than without it; what the error is a share of stands alongside it. */
 static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
   if (!plan->spec->train.rounds_sums) return;
   int64_t spared = zp_program_spared_bytes(plan->program);
@@ -176,7 +176,7 @@ static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
   const char *text =
       spared > 0 ? zp_format(out->arena,
                              "bf16 between nodes, %s a step fewer: what of %sgradients leaves a node is rounded once, "
-                             "and added in f32. Beside f32's own rounding an element is off by at most 1/%d of the "
+                             "and added in f32. Alongside f32's own rounding an element is off by at most 1/%d of the "
                              "magnitudes that crossed, added up",
                              zp_show_bytes(out->arena, spared), each ? "a micro-batch's " : "",
                              (int)(1 / ZP_ROUNDED_SUM_ERROR))
@@ -193,7 +193,7 @@ static void put_gradient_sums(zp_buf *out, const zp_plan *plan) {
       "bf16, rounded stochastically, %lld additions an element at most: unbiased, the standard deviation of an element "
       "at most %.2g of its addends' magnitudes, added up; within x sqrt(%lld)/256 = x %.2g of them with a probability "
       "of "
-      "1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, beside f32's own rounding",
+      "1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, alongside f32's own rounding",
       (long long)sums.additions, sums.deviation, (long long)sums.additions, sqrt(n) * ZP_STOCHASTIC_ROUNDOFF,
       sums.worst);
   zp_buf_line(out, "  gradient_sums %s", zp_words_wrap(out->arena, text, 16));
@@ -235,11 +235,11 @@ static void put_one_bit(zp_buf *out, const zp_plan *plan) {
   bool lamb = zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB;
   const zp_stage *at = &plan->program->stages[plan->best.estimate.peak_stage];
   if (zp_shards_state(&plan->best.choice)) {
-    int64_t owed =
+    int64_t errors =
         zp_flat_trained(&at->flat) +
         (at->at[ZP_REGION_SERVER_ERROR] < 0 ? 0 : zp_flat_trained(&at->shard) - at->offloaded[ZP_STATE_OPTIMIZER]);
-    text = zp_format(arena, "%s; %s of stage %d's optimizer state is what a rank owes the others", text,
-                     zp_show_bytes(arena, owed * 4), at->index);
+    text = zp_format(arena, "%s; %s of stage %d's optimizer state is errors of 1-bit exchanges", text,
+                     zp_show_bytes(arena, errors * 4), at->index);
   }
   zp_buf_line(out, "  1-bit %s   %s", lamb ? "LAMB" : "Adam", zp_words_wrap(arena, text, 15));
 }
@@ -266,7 +266,7 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
-/* What the search looked at to know. */
+/* What the search considered to know. */
 static void put_effort(zp_buf *out, const zp_certificate *c) {
   zp_buf_printf(out, "  searched     %lld candidate%s, %lld of them priced with %lld simulation%s",
                 (long long)c->candidates, c->candidates == 1 ? "" : "s", (long long)c->priced, (long long)c->simulated,

@@ -1,7 +1,7 @@
 /* Chrome trace of the simulated step, and of a measured one where a profile has it (lanes of their own below): one
  * process per pipeline stage (one rank stands for its tensor and data ranks), thread 0 computes micro-batches, thread 1
- * ends the step, thread 2 is the host beside it. Long steps: the first micro-batches only, which the trace's metadata
- * says; a viewer cannot show more anyway. */
+ * ends the step, thread 2 is the host alongside it. Long steps: the first micro-batches only, which the trace's
+ * metadata says; a viewer cannot show more anyway. */
 #include <zplan/cost.h>
 
 #include <assert.h>
@@ -83,7 +83,7 @@ static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *
   for (int pass = 0; pass < 2; pass++)
     for (int s = 0; s < run->stages; s++) {
       zp_stage_time time = zp_cost_stage_time(run, s);
-      zp_step_end end = zp_cost_stage_end(p, &plan->machine, s, zp_cost_beside(&p->choice, &time));
+      zp_step_end end = zp_cost_stage_end(p, &plan->machine, s, zp_cost_overlapped(&p->choice, &time));
       double reduced = run->end_s[s] + end.reduce_s;
       if (pass == 0) {
         if (reduced > ready) ready = reduced;

@@ -140,7 +140,7 @@ const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks
   return out.data;
 }
 
-/* A whole number at *text, which then stands behind it; -1: there is none, or it is no count of actions. */
+/* A whole number at *text, which then stands after it; -1: there is none, or it is no count of actions. */
 static int64_t read_count(const char **text) {
   const char *at = *text;
   int64_t value = 0;
@@ -189,7 +189,7 @@ static int64_t read_phrase(const char **text, int chunks, zp_action *out, int64_
   return repeat(out, n, times, room);
 }
 
-/* Phrases up to the end, or up to the bracket that closes a group, behind which *text then stands. */
+/* Phrases up to the end, or up to the bracket that closes a group, after which *text then stands. */
 static int64_t read_phrases(const char **text, int chunks, zp_action *out, int64_t room, bool grouped,
                             const char **wrong) {
   for (int64_t n = 0;;) {

@@ -15,8 +15,8 @@ typedef struct zp_search_cache {
   bool short_of_work;      /* something was not done because of it */
   zp_arena *arena;         /* of the search, given back at its end */
   zp_arena *kept;          /* the same for what is made while some of the other one is on its way to be given back */
-  bool in_chunks;          /* the space at hand is that of plans with the loss in chunks, where none is named */
-  zp_machine machine;      /* of the ranks that the plan at hand uses (zp_search_use), like the limits below */
+  bool in_chunks;          /* the current space is that of plans with the loss in chunks, where none is named */
+  zp_machine machine;      /* of the ranks that the current plan uses (zp_search_use), like the limits below */
   int64_t limit_bytes;     /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;      /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */

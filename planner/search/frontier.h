@@ -6,7 +6,7 @@
 #include "progress.h"
 
 /* What is decided so far (the degrees, point or family of that index), a proven bound of all plans that decide so, and
- * what is refined next. Bounds lie beside the indices, because what waits is far apart in memory. */
+ * what is refined next. Bounds lie alongside the indices, because what waits is far apart in memory. */
 typedef struct zp_search_node {
   double bound_s;
   zp_refinement next;

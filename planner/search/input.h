@@ -11,7 +11,7 @@ typedef struct zp_search_input {
   const zp_constraints *constraints;
   int devices; /* given: plans use at most so many */
   bool generated_only;
-  bool plain_only;                /* of what no constraint names, the plain alone is looked at (zp_search_considers) */
+  bool plain_only;                /* of what no constraint names, the plain alone is considered (zp_search_considers) */
   zp_trainer trainer;             /* what it can do bounds the space */
   zp_software_floor floor;        /* terms of the generated trainer that bound those of the program */
   bool wants_miss;                /* where nothing fits */

@@ -5,7 +5,7 @@
 #include <zplan/cost.h>
 #include "point.h"
 
-/* Clusters of several node types: where the stages of the choice at hand stand. Groups of many ranks are slow to look
+/* Clusters of several node types: where the stages of the current choice stand. Groups of many ranks are slow to look
  * through. */
 typedef struct zp_stage_nodes_memo {
   bool known;

@@ -1,5 +1,5 @@
 /* The rows of a point: looks at it that take ever longer. What memory forces on it, its homes, its cuts simulated.
- * Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many, the cut with
+ * Where the ways to cut are few, all of them are considered and the point is settled. Where they are many, the cut with
  * the least bound and the two extreme ones with the shortest longest stage are simulated, and the point stays open down
  * to its bound over all cuts (settle.c). Stated cuts of several chunks a stage are few (chunk_cut.c): settled. */
 #include <math.h>
@@ -165,7 +165,7 @@ static void price_extremes(zp_refiner *x) {
     price_cut(x, back);
 }
 
-/* ---- a point is looked at in steps, each when its bound is the least one ---- */
+/* ---- a point is considered in steps, each when its bound is the least one ---- */
 
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 zp_outcome zp_price_work(zp_refiner *x) {

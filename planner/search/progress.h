@@ -20,11 +20,11 @@ typedef struct zp_search_progress {
   zp_arena_budget budget;    /* of the cache's arenas */
   zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
   zp_degrees_list too_small; /* those that do not fit, by their memory floor */
-  ZP_VEC(zp_point) points;   /* nodes behind the degrees that may fit into memory */
-  zp_ints fresh, done;       /* of them: found since the frontier looked; looked at, their places are taken again */
+  ZP_VEC(zp_point) points;   /* nodes after the degrees that may fit into memory */
+  zp_ints fresh, done;       /* of them: found since the frontier looked; considered, their places are taken again */
   bool opens_families;       /* of a choice as soon as they are found: none would wait in vain */
   bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
-  double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
+  double cutoff_s;           /* points of the current subspace that are not faster are left out */
   double expanding_s;        /* bound of the degrees that are being looked into */
   double left_out_s;         /* the least bound of what was left out so */
   double unsearched_s;       /* of all cuts of points whose cuts are stated */

@@ -9,7 +9,7 @@ typedef struct zp_ranking {
   int len, cap;
   double range;  /* plans slower than the best one by this factor are not looked for */
   bool exact;    /* alternatives are the best of their degrees among the cuts of price.c, not only good ones */
-  int behind;    /* points that were looked at and cannot be the best plan; few of them are, unless `exact` */
+  int behind;    /* points that were considered and cannot be the best plan; few of them are, unless `exact` */
   double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */

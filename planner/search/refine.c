@@ -123,7 +123,7 @@ static zp_outcome bound_stated(zp_refiner *x) {
   return ZP_BETTER_BOUND;
 }
 
-/* Where every cut is looked at, none says by itself whether a share fits. */
+/* Where every cut is considered, none says by itself whether a share fits. */
 static zp_outcome fit_share(zp_refiner *x) {
   return x->point->every_cut ? ZP_BETTER_BOUND : bounded(x, zp_fit_family(x->progress, x->point));
 }
@@ -169,7 +169,7 @@ static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
 
 /* ---- a turn of a point or family ---- */
 
-/* Points that were looked at and cannot be the best plan: few of them are, unless alternatives are to be exact. */
+/* Points that were considered and cannot be the best plan: few of them are, unless alternatives are to be exact. */
 static void count_behind(const zp_refiner *x) {
   zp_ranking *r = x->ranking;
   zp_refinement next = x->point->next;
@@ -226,7 +226,7 @@ void zp_refine_all(zp_search_progress *progress, zp_ranking *r) {
   zp_refiner x = {.progress = progress,
                   .ranking = r,
                   .frontier = &frontier,
-                  .scratch = zp_arena_new_beside("simulate", progress->s->arena)};
+                  .scratch = zp_arena_new_alongside("simulate", progress->s->arena)};
   x.own = ZP_NEW_ARRAY(progress->s->arena, const zp_variant *, zp_most_stages(progress->in));
   zp_open_points open = {0};
   for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)

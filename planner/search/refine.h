@@ -19,10 +19,10 @@ typedef struct zp_refiner {
   zp_ranking *ranking;
   zp_frontier *frontier;
   zp_arena *scratch;      /* of one turn */
-  zp_degrees *degrees;    /* the node at hand is one of these two, the other one is NULL */
+  zp_degrees *degrees;    /* the current node is one of these two, the other one is NULL */
   zp_point *point;        /* a point, or a family of points */
   zp_rejection why;       /* of ZP_REFUSED */
-  const zp_variant **own; /* [most stages]: what the stages of the cut at hand run */
+  const zp_variant **own; /* [most stages]: what the stages of the current cut run */
   double least_s;         /* of all cuts of the point: simulated, or bounded where that sufficed */
   int simulated;          /* cuts of the point */
 } zp_refiner;
@@ -36,7 +36,7 @@ static inline zp_outcome zp_refuse(zp_refiner *x, zp_rejection why) {
   x->why = why;
   return ZP_REFUSED;
 }
-/* Are the stated cuts looked at, and no others? */
+/* Are the stated cuts considered, and no others? */
 static inline bool zp_only_stated_cuts(const zp_refiner *x) {
   return zp_chunks(&x->point->choice) > 1 && !x->point->every_cut;
 }
@@ -61,7 +61,7 @@ const zp_program *zp_search_program(zp_arena *arena, zp_search_cache *s, const z
 
 /* ---- settle.c: what is left open below the best plan ---- */
 typedef ZP_VEC(zp_point) zp_open_points;
-/* The point at hand waits in `open` for the provers, if it may still have a plan that is faster than the best one. */
+/* The current point waits in `open` for the provers, if it may still have a plan that is faster than the best one. */
 void zp_keep_open(zp_refiner *x, zp_open_points *open);
 /* The provers of planner/cuts, as far as the work goes. The least bound of what is open then, up to bound_s; points
  * with many cuts of several chunks count in progress->unsearched_s. Requires: a plan is known. */

@@ -152,7 +152,7 @@ static void begin_chunks(zp_search_progress *progress) {
 }
 
 /* A plan whose loss is made in chunks is never faster than the same plan without: what it saves is memory, and what
- * that allows may be faster. So these plans are a space of their own, looked at when the best of all others is known;
+ * that allows may be faster. So these plans are a space of their own, considered when the best of all others is known;
  * bounds leave nearly all of it out then. What bounds the rest bounds both spaces. */
 static void search_chunks(zp_search_progress *progress, zp_ranking *r) {
   const zp_certificate whole = progress->certificate;
@@ -208,7 +208,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
 
 static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_machine *machine) {
   s->in = in;
-  s->kept = zp_arena_new_beside("search.kept", s->arena);
+  s->kept = zp_arena_new_alongside("search.kept", s->arena);
   s->machine = *machine;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);

@@ -51,7 +51,7 @@ static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *p
  * they are not on different node types: these points stay open down to their bounds. */
 static void settle(zp_refiner *x, zp_cut_depth turn, int64_t *own_work) {
   if (zp_has_types(x->progress->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
-  zp_arena *arena = zp_arena_new_beside("cut_problem", x->progress->s->arena);
+  zp_arena *arena = zp_arena_new_alongside("cut_problem", x->progress->s->arena);
   zp_cut_problem *problem = zp_cut_problem_of(arena, x->progress->s, x->point);
   for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(x); i++)
     if (zp_prover_applies(x->progress->in, problem, i, turn)) prove(x, problem, &zp_cut_provers[i], turn, own_work);

@@ -114,7 +114,7 @@ static int operand(localizer *l, const zp_node *node, int i, zp_need need) {
   }
 }
 
-/* Attention's log-sum-exp has one column a head, and its heads are divided as those of the output beside it. */
+/* Attention's log-sum-exp has one column a head, and its heads are divided as those of the output alongside it. */
 static zp_parts head_parts(const localizer *l, int lse) {
   const zp_node *attention = &l->from->nodes.data[l->from->tensors.data[lse].producer];
   const zp_tensor *o = &l->from->tensors.data[attention->out.data[0]];

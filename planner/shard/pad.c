@@ -1,7 +1,7 @@
 /* zp_shard_pad: widths that tensor cores can load, inside. A dimension whose size is no multiple of 16 bytes makes
  * every product with it slow (GPT-2's 50,257 words: half the rate). Where all that reads or makes the dimension takes
- * zeros behind it, each rank's share of it is rounded up: parameters and values get more columns, zeros that stay
- * zeros; the logical model, its checkpoints and its loss know nothing of them, as of those behind uneven shares.
+ * zeros after it, each rank's share of it is rounded up: parameters and values get more columns, zeros that stay
+ * zeros; the logical model, its checkpoints and its loss know nothing of them, as of those after uneven shares.
  *
  * Dimensions that must be equal form a class, over all segments. A class is padded if every member's single elements
  * may be divided, no op wants its exact size, and a product is among its ops. */
@@ -17,7 +17,7 @@ typedef struct padder {
   zp_arena *scratch;
   const zp_model *model;
   zp_sharding *sharding;
-  int *first;    /* per segment: its first dimension; the dimensions of tensor t begin at ZP_MAX_RANK * t behind it */
+  int *first;    /* per segment: its first dimension; the dimensions of tensor t begin at ZP_MAX_RANK * t after it */
   int *parent;   /* per dimension: another of its class, or itself */
   bool *exact;   /* per class, at its root: something wants the size as it is */
   bool *product; /* per class, at its root: products have this dimension */
@@ -69,7 +69,7 @@ static void visit_elements(padder *p, const zp_node *node) {
   keep(p, y, last_of(p, y));
 }
 
-/* The dimension of operand i that may be longer than what the operation reads, -1: none. Rows behind the last word are
+/* The dimension of operand i that may be longer than what the operation reads, -1: none. Rows after the last word are
  * never looked up; a column is one that is there; statistics know how many columns are words. */
 static int loose_dim(const padder *p, const zp_node *node, int i) {
   if (node->op == ZP_OP_EMBEDDING) return i == 1 ? 0 : -1;

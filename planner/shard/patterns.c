@@ -7,8 +7,8 @@
  * So a replicated parameter may only meet replicated operands: its gradient then comes out complete on every rank.
  *
  * Q split along the sequence: the rank's positions of every sample, with a gradient split alike; a tensor gathered from
- * it for a divided matmul (G) has a partial gradient. A parameter beside Q rows is either one row for all of them (H:
- * replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
+ * it for a divided matmul (G) has a partial gradient. A parameter alongside Q rows is either one row for all of them
+ * (H: replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
  * embedding -> Q: it would want the whole table on every rank, and a table can always be divided. None for attention
  * and cross-entropy: their rows read the whole sequence, or all ranks' columns. None for rope: attention, for which its
  * angles are made, has none; what turns before it is repeated for the heads is gathered.
@@ -49,7 +49,7 @@
 #define G_ ZP_NEED_GATHER
 #define H_ ZP_NEED_SHARED
 #define X_ ZP_NEED_EXPERTS
-/* In the place of an operation: all elementwise ones with so many operands; those of whole rows, where operands behind
+/* In the place of an operation: all elementwise ones with so many operands; those of whole rows, where operands after
  * the first are parameters. */
 enum { ONE_OPERAND = ZP_OP_COUNT, TWO_OPERANDS, WHOLE_ROWS };
 typedef struct row {

@@ -271,7 +271,7 @@ static zp_sharding *shard(sharder *s, const char **reason) {
 static zp_sharding *shard_problem(zp_arena *arena, const zp_model *model, zp_shard_problem problem,
                                   const char **reason) {
   for (int i = 0; i < model->segments.len; i++) zp_graph_infer_parts(model->segments.data[i].graph);
-  zp_arena *scratch = zp_arena_new_beside("shard", arena);
+  zp_arena *scratch = zp_arena_new_alongside("shard", arena);
   sharder s = {.arena = arena, .scratch = scratch, .model = model, .problem = problem};
   s.fixed = ZP_NEW_ARRAY(scratch, int, model->params.len + 1);
   s.problem.fixed = s.fixed;

@@ -73,7 +73,7 @@ static double share_of_printed(const zp_measured *run, int64_t kv_heads) {
   return fabs(one - 1) < fabs(two - 1) ? one : two;
 }
 
-/* Labels are rounded, and say 1.7 B of a model with 1.5 beside its second table; LLaMA-like shapes are known
+/* Labels are rounded, and say 1.7 B of a model with 1.5 alongside its second table; LLaMA-like shapes are known
  * exactly. */
 #define NEAR_LABEL 0.15
 #define NEAR_SHAPE 0.08

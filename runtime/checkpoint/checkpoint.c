@@ -105,13 +105,13 @@ static bool put_in_place(const zpr_save *save, zpr_error *error) {
   return true;
 }
 
-/* The text of the plan that stands beside the trainer, where it still is that of this trainer: owned; NULL: it is not.
- * It carries the model's text: with it a checkpoint says itself what its tensors are of. */
+/* The text of the plan that stands alongside the trainer, where it still is that of this trainer: owned; NULL: it is
+ * not. It carries the model's text: with it a checkpoint says itself what its tensors are of. */
 static char *plan_text(const zpr *c) {
   char path[ZPR_PATH], hash[128];
   struct stat status;
   snprintf(hash, sizeof hash, "\"plan_hash\": \"%s\"", c->program->plan_hash);
-  int fd = zpr_open_file(zpr_beside_trainer(path, "plan.json"));
+  int fd = zpr_open_file(zpr_alongside_trainer(path, "plan.json"));
   char *text = fd >= 0 && fstat(fd, &status) == 0 ? calloc(1, (size_t)status.st_size + 1) : NULL;
   bool good = text && read(fd, text, (size_t)status.st_size) == status.st_size && strstr(text, hash);
   if (fd >= 0) close(fd);
@@ -203,10 +203,10 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
   return good;
 }
 
-/* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them; with ZeRO 1 an owner owes
- * weights, not momentum. */
+/* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them; with ZeRO 1 an owner's is
+ * of weights, not of momentum. */
 static bool loads_errors(const zpr *c, const zpr_manifest *m) {
-  return zpr_compresses(c->program) && m->error_ranks == c->program->data && m->error_zero == c->program->zero;
+  return zpr_is_one_bit(c->program) && m->error_ranks == c->program->data && m->error_zero == c->program->zero;
 }
 
 /* A run without delayed update, or that is before it, goes on with the parameters that the last update has made. */
@@ -221,7 +221,7 @@ static bool loads(const zpr *c, const zpr_manifest *m, int file) {
 static const char *with_zero(int64_t zero) { return zero > 0 ? " with ZeRO 1" : ""; }
 
 static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
-  if (!zpr_compresses(c->program) || m->frozen_steps == 0 || loads_errors(c, m)) return;
+  if (!zpr_is_one_bit(c->program) || m->frozen_steps == 0 || loads_errors(c, m)) return;
   if (m->error_ranks == 0)
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
@@ -230,7 +230,7 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
                  (long long)m->error_ranks, with_zero(m->error_zero), c->program->data, with_zero(c->program->zero));
 }
 
-/* Everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. Files are looked at by
+/* Everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. Files are considered by
  * all ranks, what fits the program and the data by rank 0, whose manifest it is. */
 static void check_checkpoint(zpr *c, const char *folder, int64_t step, zpr_manifest *m, zpr_error *error) {
   zpr_manifest other;
@@ -306,7 +306,7 @@ int64_t zpr_checkpoint_load_step(zpr *c, const char *dir, int64_t step) {
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);
   m.stale = zpr_world_min(c, c->rank > 0 || m.stale) > 0;
   m.freezes_at = zpr_world_min(c, m.freezes_at);
-  zpr_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
+  zpr_variance_freeze_resume(c, &m.variance, m.freezes_at, m.step - c->skipped_steps, m.frozen_steps);
   zpr_coefficients_resume(c, &m.coefficients, loads_errors(c, &m) && m.frozen_steps > 0);
   free(m.coefficients.item);
   m.loss_scale = zpr_world_min(c, m.loss_scale);

@@ -4,7 +4,7 @@
 
 #include <zplan/safetensors.h>
 #include "one_bit_lamb.h"
-#include "freeze.h"
+#include "variance_freeze.h"
 #include "internal.h"
 #include "json_scan.h"
 
@@ -39,7 +39,7 @@ extern const char *const zpr_file_name[ZPR_FILES];
 bool zpr_has_file(const zpr *c, int file);
 /* All tensors of all stages, unsealed. */
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
-/* The sums of a file: [0] of its header, then of its tensors, in the list's order; behind them the bytes that were
+/* The sums of a file: [0] of its header, then of its tensors, in the list's order; after them the bytes that were
  * summed. */
 static inline int64_t zpr_piece_count(const zpr_tensors *list) { return list->n + 2; }
 /* Moves every piece of a file that this rank writes (reads) between the arena and `fd`; adds what it writes to
@@ -51,7 +51,7 @@ bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const ch
 /* ---- folders (checkpoint_folder.c) ---- */
 const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The path of a file or folder in the folder that the running program stands in. */
-const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name);
+const char *zpr_alongside_trainer(char buf[ZPR_PATH], const char *name);
 bool zpr_make_folders(const char *path, zpr_error *error);
 /* With the files that a checkpoint has; one with others stays, and of a link the link alone goes. */
 void zpr_remove_folder(const char *path);
@@ -88,7 +88,7 @@ typedef struct zpr_summed {
   const zpr_tensors *tensors;
   const uint64_t *sums; /* [zpr_piece_count]; NULL: the checkpoint has no such file */
 } zpr_summed;
-/* plan: the text of plan.json beside it, NULL: there is none. */
+/* plan: the text of plan.json alongside it, NULL: there is none. */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summed files[ZPR_FILES], const char *plan,
                         zpr_error *error);
 /* The settings of a training (training_record.c): a text for each line of its table, "" where there is none. */

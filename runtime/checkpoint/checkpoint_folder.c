@@ -18,7 +18,7 @@ const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) {
   return buf;
 }
 
-const char *zpr_beside_trainer(char buf[ZPR_PATH], const char *name) {
+const char *zpr_alongside_trainer(char buf[ZPR_PATH], const char *name) {
   char own[ZPR_PATH];
   ssize_t length = readlink("/proc/self/exe", own, sizeof own);
   const char *slash = length > 0 ? memrchr(own, '/', (size_t)length) : NULL;

@@ -1,13 +1,13 @@
 /* manifest.json: what a checkpoint is of, and what its files must be. It is written last, so it also says "complete".
  * Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was; where it looks for
- * their beginning itself `variance`, its norms so far, or `freezes_at`, what it found (freeze.c); `skipped_steps`:
- * those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in errors.safetensors. In
- * f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been applied with it. `samples`:
- * how many of the data have been used, which is where a resumed run goes on; `batch`, `sequence`, `seed` and `data`:
- * what it compares itself with (resume.c); `training`: what it tells the changes of (training_record.c). `products`:
- * the algorithms of GPUs (algorithms.c). `coefficients` of 1-bit LAMB (optimizer/one_bit_lamb.c). `initial_weights`:
- * the folder that the run began with, where its weights were not drawn. `words` of `data`: the vocabulary of masked
- * words, which `zplan eval` looks for there.
+ * their beginning itself `variance`, its norms so far, or `freezes_at`, what it found (variance_freeze.c);
+ * `skipped_steps`: those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in
+ * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
+ * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
+ * `sequence`, `seed` and `data`: what it compares itself with (resume.c); `training`: what it tells the changes of
+ * (training_record.c). `products`: the algorithms of GPUs (algorithms.c). `coefficients` of 1-bit LAMB
+ * (optimizer/one_bit_lamb.c). `initial_weights`: the folder that the run began with, where its weights were not drawn.
+ * `words` of `data`: the vocabulary of masked words, which `zplan eval` looks for there.
  *
  *   {"format": "zplan-checkpoint", "version": 2, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
@@ -142,7 +142,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, const zpr_summ
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
-  zpr_freeze_write(c, out);
+  zpr_variance_freeze_write(c, out);
   zpr_coefficients_write(c, out);
   if (zpr_has_file(c, ZPR_ERRORS)) {
     fprintf(out, "  \"error_ranks\": %d,\n", program->data);
@@ -329,7 +329,7 @@ static const char *read_manifest(zpr *c, const char *text, size_t bytes, zpr_man
     else if (count_of(m, key))
       zpr_json_int(&j, count_of(m, key));
     else if (strcmp(key, "variance") == 0)
-      zpr_freeze_read(&j, &m->variance);
+      zpr_variance_freeze_read(&j, &m->variance);
     else if (strcmp(key, "coefficients") == 0)
       zpr_coefficients_read(c, &j, &m->coefficients);
     else if (strcmp(key, "data") == 0)
@@ -374,7 +374,7 @@ static bool check_manifest(zpr *c, const char *path, const char *text, size_t by
   return !other && !why && fits;
 }
 
-/* All of a file, up to `most` bytes, with a zero behind it: owned. NULL with *reason, an errno. */
+/* All of a file, up to `most` bytes, with a zero after it: owned. NULL with *reason, an errno. */
 static char *read_text(const char *path, int64_t most, int64_t *bytes, int *reason) {
   struct stat status;
   int fd = zpr_open_file(path);

@@ -24,7 +24,7 @@
 #include "device.h"
 #include "param_home.h"
 #include "state_home.h"
-#include "away.h"
+#include "offloaded.h"
 #include "state.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors",
@@ -32,7 +32,7 @@ const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.sa
 
 /* 1-bit Adam leaves nothing out before its variance freezes. */
 bool zpr_has_file(const zpr *c, int file) {
-  if (file == ZPR_ERRORS) return zpr_compresses(c->program) && c->frozen_steps > 0;
+  if (file == ZPR_ERRORS) return zpr_is_one_bit(c->program) && c->frozen_steps > 0;
   return file != ZPR_STALE || zpr_is_behind(c);
 }
 
@@ -49,7 +49,7 @@ typedef struct array {
   int replica;  /* 1 + the replica that has it and moves it; 0: all have it */
 } array;
 
-/* With room for a name behind it. The list is the caller's to free. */
+/* With room for a name after it. The list is the caller's to free. */
 typedef struct array_list {
   int n;
   array *array;
@@ -299,7 +299,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
         move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
   zpr_state_flush(c);
-  zpr_away_flush(c);
+  zpr_offloaded_flush(c);
   free_arrays(&arrays);
   return !t->failed;
 }

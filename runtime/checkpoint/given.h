@@ -9,7 +9,7 @@
 enum { ZPR_GIVEN_DIMS = 6 };
 
 /* Elements [begin, begin + elements) of a parameter, row by row in `extents`: element (i, j, ...) of them is element
- * i * strides[0] + j * strides[1] + ... behind byte `offset` of the file. */
+ * i * strides[0] + j * strides[1] + ... after byte `offset` of the file. */
 typedef struct zpr_given_part {
   char *name;                            /* "h.3.attn.c_attn.weight"; owned */
   int64_t begin, elements, offset, last; /* last: the highest element of the file that is read */

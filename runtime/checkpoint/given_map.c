@@ -222,7 +222,7 @@ bool zpr_given_draws(const zpr_given *g, const char *name) {
 }
 
 zpr_given_part *zpr_given_find(const zpr_given *g, const char *name, int64_t at) {
-  int64_t low = 0, high = g->n_parts; /* the last part that does not stand behind it */
+  int64_t low = 0, high = g->n_parts; /* the last part that does not stand after it */
   while (low < high) {
     int64_t middle = low + (high - low) / 2;
     const zpr_given_part *p = &g->parts[middle];

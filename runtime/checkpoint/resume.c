@@ -1,7 +1,7 @@
 /* A run goes on from a checkpoint: what of data, batch and seed is not what it was.
  *
- * What is kept is the number of samples that have been used. Another batch goes on with the sample behind the last one,
- * another sample length behind the last token: both are told and done. What cannot be continued, because other samples
+ * What is kept is the number of samples that have been used. Another batch goes on with the sample after the last one,
+ * another sample length after the last token: both are told and done. What cannot be continued, because other samples
  * would come again or never, is refused unless --accept-changes says otherwise:
  *
  *   other tokens                     accepted: begins at the first sample of the new data
@@ -76,7 +76,7 @@ static int64_t windows(const zpr_data_identity *d, int64_t sequence) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-/* The first sample of the new length behind all tokens that were used. */
+/* The first sample of the new length after all tokens that were used. */
 static int64_t after_resizing(const changes *ch) {
   const zpr_manifest *m = ch->m;
   int64_t S = ch->sequence;

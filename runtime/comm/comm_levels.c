@@ -50,7 +50,7 @@ static void wait_for_all(posted *r) {
 
 /* ---- sums ---- */
 
-/* A window of a sum: what of every chunk is at hand, and where it passes through the staging buffer: parts from each
+/* A window of a sum: what of every chunk is there, and where it passes through the staging buffer: parts from each
  * member of this node for each node, sums for each node, sums from each node. */
 typedef struct window {
   posted posted;

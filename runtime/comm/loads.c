@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "away.h"
+#include "offloaded.h"
 #include "state.h"
 
 /* A bias: its first flat element, and the first of its counts. Own elements [begin, end) of it this rank updates, the
@@ -151,8 +151,8 @@ static void put_signs(zpr *c, const zpr_loads *l, const load *b, const zpr_stret
   if (b->begin < cut)
     zpr_load_signs(c, l->there + b->first, experts, b->expert, cut - b->begin,
                    (char *)zpr_at(c, c->stage->grads) + (b->begin + s->here[ZPR_CLASS_GRADS]) * size);
-  if (cut == b->end || c->stage->grads_away.on_disk) return;
-  zpr_view view = zpr_away_room(c, ZPR_CLASS_GRADS, cut + s->away[ZPR_CLASS_GRADS], b->end - cut);
+  if (cut == b->end || c->stage->grads_offloaded.on_disk) return;
+  zpr_view view = zpr_offloaded_room(c, ZPR_CLASS_GRADS, cut + s->offloaded[ZPR_CLASS_GRADS], b->end - cut);
   zpr_put_load_signs(zpr_gradient_type(c), l->host + b->first, experts, b->expert + cut - b->begin, b->end - cut,
                      view.at);
 }
@@ -170,7 +170,7 @@ void zpr_loads_read(zpr *c, int64_t begin, int64_t end, void *grads) {
 void zpr_loads_finish(zpr *c, const zpr_stretches *stretches) {
   const zpr_loads *l = c->state->loads;
   if (!l) return;
-  if (c->ranks > 1 || c->stage->grads_away.elements > 0) {
+  if (c->ranks > 1 || c->stage->grads_offloaded.elements > 0) {
     move_counts(c, l, true);
     sum_counts(c, l);
     move_counts(c, l, false);

@@ -7,7 +7,7 @@
  * scratch region, a piece of them at a time where it is too small, summed, and put back. */
 #include <assert.h>
 #include <stdlib.h>
-#include "freeze.h"
+#include "variance_freeze.h"
 #include "home.h"
 #include "state.h"
 #include "stochastic_sums.h"
@@ -27,7 +27,7 @@ struct zpr_partial {
 static range place_of(zpr *c, const zpr_run *run, int64_t i, int k) {
   int64_t start = run->base + i * run->stride + run->params[k].offset, begin = start,
           end = start + run->params[k].elements;
-  if (!zpr_shards_state(c->program) || zpr_compresses(c->program))
+  if (!zpr_shards_state(c->program) || zpr_is_one_bit(c->program))
     return (range){.begin = begin, .elements = end - begin};
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   assert(home.here == home.size); /* such plans are not generated otherwise */

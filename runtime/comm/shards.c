@@ -96,10 +96,10 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
 }
 
 void zpr_gather_updated(zpr *c) {
-  bool away = c->stage->params_away.elements > 0;
+  bool offloaded = c->stage->params_offloaded.elements > 0;
   int64_t number = 0;
   if (zpr_is_frozen(c)) return; /* they have what the signs were */
-  if (!away) zpr_together(c, true);
+  if (!offloaded) zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->kind).holders;
@@ -108,6 +108,6 @@ void zpr_gather_updated(zpr *c) {
       zpr_gather_bucket(c, &holders, &bucket, number++);
     }
   }
-  if (!away) zpr_together(c, false);
+  if (!offloaded) zpr_together(c, false);
   zpr_await_bucket(c);
 }

@@ -83,6 +83,6 @@ void zpr_stage_send_wait(zpr *c, const zpr_message *to) { zpr_host_send_wait(c, 
 
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) { zpr_host_recv(c, from, data, count); }
 
-void zpr_beside_join(zpr *c) { (void)c; }
+void zpr_overlapped_join(zpr *c) { (void)c; }
 
 void zpr_messages_begin(zpr *c) { (void)c; }

@@ -1,5 +1,5 @@
-/* What Muon does beside products over the threads of a rank (../optimizer/muon.c), by pieces of a fixed size, so that
- * sums do not depend on the threads. */
+/* What Muon does alongside products over the threads of a rank (../optimizer/muon.c), by pieces of a fixed size, so
+ * that sums do not depend on the threads. */
 #include "muon.h"
 #include <math.h>
 #include <string.h>

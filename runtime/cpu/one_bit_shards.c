@@ -12,7 +12,7 @@ typedef struct owned_task {
 static int64_t record_blocks(const zpr *c) { return zpr_shard_elements(c->stage) / ZPK_SIGNS; }
 static int64_t own_of(const zpr_block *b) { return b->begin + b->to_state; }
 
-static void owe(void *arg, int64_t begin, int64_t end, int worker) {
+static void add_to_error(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const owned_task *a = arg;
   zpk_dtype dtype = a->c->program->dtype;
@@ -20,13 +20,13 @@ static void owe(void *arg, int64_t begin, int64_t end, int worker) {
   float *error = zpr_at(a->c, a->c->stage->error);
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i].block;
-    zpk_owe(dtype, grads + b->begin * zpk_real_bytes(dtype), a->scale, error + b->begin, b->end - b->begin);
+    zpk_add_to_error(dtype, grads + b->begin * zpk_real_bytes(dtype), a->scale, error + b->begin, b->end - b->begin);
   }
 }
 
-void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale) {
+void zpr_add_to_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale) {
   owned_task a = {c, blocks, scale, NULL};
-  zpr_parallel(c, n, 1, owe, &a);
+  zpr_parallel(c, n, 1, add_to_error, &a);
 }
 
 static void pack(void *arg, int64_t begin, int64_t end, int worker) {
@@ -36,11 +36,11 @@ static void pack(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i].block;
     zpk_signs to = zpk_signs_of(a->records, record_blocks(a->c), a->blocks[i].owner);
-    zpk_pack_owed(error + b->begin, b->end - b->begin, to, own_of(b) / ZPK_SIGNS);
+    zpk_pack_error(error + b->begin, b->end - b->begin, to, own_of(b) / ZPK_SIGNS);
   }
 }
 
-void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records) {
+void zpr_pack_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records) {
   owned_task a = {c, blocks, 0, records};
   zpr_parallel(c, n, 1, pack, &a);
 }
@@ -89,7 +89,7 @@ static void update(void *arg, int64_t begin, int64_t end, int worker) {
                        .master = mixed ? (float *)zpr_at(a->c, stage->master) + own : NULL,
                        .m = (char *)zpr_at(a->c, stage->moment1) + own * real,
                        .v = (char *)zpr_at(a->c, stage->moment2) + own * real,
-                       .owed = mixed ? NULL : (float *)zpr_at(a->c, stage->server_error) + own};
+                       .server_error = mixed ? NULL : (float *)zpr_at(a->c, stage->server_error) + own};
     zpk_owner_update(&rule, &owner, a->in, a->to, own / ZPK_SIGNS, b->end - b->begin);
   }
 }

@@ -1,4 +1,4 @@
-/* Attention of a trainer on a GPU, on tensor cores or not, with what is done before and behind its kernels: tables of
+/* Attention of a trainer on a GPU, on tensor cores or not, with what is done before and after its kernels: tables of
  * relative biases spread, their gradients summed. Arguments are those of kernels/include/zplan/zpd.h. */
 #include <assert.h>
 #include "attention_args.h"

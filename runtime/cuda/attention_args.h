@@ -55,7 +55,7 @@ static inline void zpr_add_dropout(const zpk_attention_dropout *drop, zpd_attent
   a->stream_instance = (unsigned)(drop->stream << 16 | drop->instance);
 }
 
-/* Behind the lines of a relative bias stand the buckets of distances, where its gradient is wanted. */
+/* After the lines of a relative bias stand the buckets of distances, where its gradient is wanted. */
 static inline zpd_bias zpr_bias_args(const zpk_attention_args *x, bool grad, bool tensor_cores) {
   zpd_bias a = {.B = x->B,
                 .S = x->S,

@@ -1,4 +1,4 @@
-/* Copies between the arena and memory of the host, in a stream for each direction, so that both run beside kernels.
+/* Copies between the arena and memory of the host, in a stream for each direction, so that both run alongside kernels.
  *
  * A ticket is the copy's number in its direction, doubled, and the direction. Its event is one of a few that take
  * turns: when it was recorded again, for a later copy of the same stream, whoever waits for it waits longer than

@@ -61,8 +61,8 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(unpack_signs)                                                                                                      \
   X(momentum)                                                                                                          \
   X(frozen_update)                                                                                                     \
-  X(owe)                                                                                                               \
-  X(pack_owed)                                                                                                         \
+  X(add_to_error)                                                                                                      \
+  X(pack_error)                                                                                                        \
   X(owner_update)                                                                                                      \
   X(apply_signs)                                                                                                       \
   X(lamb_fresh)                                                                                                        \
@@ -130,7 +130,7 @@ struct zpr_device {
   char name[96];
   void *context, *module, *stream;
   gpu_products *products;
-  void *products_stream; /* of the units: `stream` is another one while something moves beside them */
+  void *products_stream; /* of the units: `stream` is another one while something moves alongside them */
   zpr_kernels kernels;
   const char *last_kernel;    /* kernels fail after they were started */
   gpu_pointer arena, scalars; /* zpr_scalars */
@@ -151,7 +151,7 @@ struct zpr_device {
   zpr_message_buffer exchange;        /* of slots and records (comm_slots.c) */
   zpr_nccl *nccl;                     /* NULL: messages are staged */
   struct zpr_points *points;          /* points.c; NULL: nothing is profiled */
-  struct zpr_beside *beside;          /* NULL: nothing moves beside the units */
+  struct zpr_overlapped *overlapped;  /* NULL: nothing moves alongside the units */
 };
 
 static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }
@@ -192,9 +192,9 @@ void zpr_cuda_products_close(zpr *c);
 /* The list with room for another element, n of `size` bytes in it: itself, or a longer one in its place. */
 void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size);
 
-/* ---- beside.c: what moves while units compute ---- */
-void zpr_cuda_beside_open(zpr *c);
-void zpr_cuda_beside_close(zpr *c);
+/* ---- overlapped.c: what moves while units compute ---- */
+void zpr_cuda_overlapped_open(zpr *c);
+void zpr_cuda_overlapped_close(zpr *c);
 
 /* ---- attention.c ---- */
 /* Spreads the table of a relative bias, where there is one; `a` gets where. */

@@ -166,14 +166,14 @@ void zpr_device_open(zpr *c) {
   zpr_cuda(c, d->api.allocate(&d->tickets, tickets), "get memory for counters");
   zpr_cuda(c, d->api.fill_bytes(d->tickets, 0, tickets, d->stream), "clear the counters");
   zpr_cuda_comm_open(c);
-  zpr_cuda_beside_open(c);
+  zpr_cuda_overlapped_open(c);
 }
 
 void zpr_device_close(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_cuda_wait(c);
   zpr_copies_close(c);
-  zpr_cuda_beside_close(c);
+  zpr_cuda_overlapped_close(c);
   zpr_cuda_tokens_close(c);
   zpr_cuda_decide_close(c);
   zpr_cuda_comm_close(c);
@@ -222,7 +222,7 @@ void zpr_load_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
 }
 
 /* With --sync: whatever ran before the kernel has ended well, then the kernel. Products and copies are no kernels of
- * ours: what of them failed is told as what stands behind the last kernel. */
+ * ours: what of them failed is told as what stands after the last kernel. */
 static void sync(zpr *c, const char *kernel, bool before) {
   const zpr_device *d = c->state->device;
   char what[192];

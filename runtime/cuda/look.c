@@ -17,7 +17,7 @@ static void *bring(zpr *c, const void *from, int64_t bytes) {
   return to;
 }
 
-/* The ranks' parts one behind the other, in place of mine; owned. */
+/* The ranks' parts one after the other, in place of mine; owned. */
 static void *gather_parts(zpr *c, void *mine, int64_t count) {
   zpr_group group = zpr_axis_group(c, ZPR_TENSOR);
   int64_t size = zpk_bytes(c->program->dtype);

@@ -1,4 +1,4 @@
-/* What Muon does beside products on the GPU (../optimizer/muon.c): a launch each, of the whole matrix. */
+/* What Muon does alongside products on the GPU (../optimizer/muon.c): a launch each, of the whole matrix. */
 #include "muon.h"
 #include "cuda.h"
 

@@ -115,8 +115,8 @@ void zpr_nccl_open(zpr *c) {
  * Afterwards no call waits for another rank, and the GPU's order counts alone: a kernel of NCCL waits for what is
  * before it in its own stream and for its members. NCCL_LAUNCH_ORDER_IMPLICIT stays off: it asks for one order of
  * operations on all ranks over all communicators, and the stages of a pipeline have none. Without it operations of
- * several communicators must be able to run beside each other, which they are: at most one a stream, the streams are
- * those of units, of what moves beside them, and of the channels' ends. */
+ * several communicators must be able to run alongside each other, which they are: at most one a stream, the streams are
+ * those of units, of what moves alongside them, and of the channels' ends. */
 
 /* Do sums of the group send between me and r? In two levels (nccl_levels.c): inside nodes, and between the same places
  * of them. */
@@ -144,7 +144,7 @@ static void connect_members(zpr *c, void *comm, zpr_group g, bool all) {
 void zpr_nccl_connect(zpr *c) {
   zpr_device *d = c->state->device;
   const zpr_nccl *n = d->nccl;
-  bool exchanges = zpr_compresses(c->program) || zpr_optimizer_of(c->program)->exchanges;
+  bool exchanges = zpr_is_one_bit(c->program) || zpr_optimizer_of(c->program)->exchanges;
   zpr_cuda(c, d->api.fill_bytes(n->scratch, 0, 1, d->stream), "connect ranks");
   if (c->stage->scratch_bytes > 0) /* else the tensor ranks have collectives alone */
     connect_members(c, n->tensor, zpr_axis_group(c, ZPR_TENSOR), exchanges);

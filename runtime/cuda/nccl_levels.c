@@ -8,7 +8,7 @@ typedef struct grid {
   int nodes, places, node, place;
 } grid;
 
-/* What of every chunk is at hand. */
+/* What of every chunk is there. */
 typedef struct window {
   zpr *c;
   const zpr_group *g;
@@ -117,7 +117,7 @@ void zpr_nccl_levels_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, v
               .most = ZPR_NCCL_SCRATCH_BYTES / g->n / size / 64 * 64,
               .data = data,
               .scratch = zpr_gpu_host(c->state->device->nccl->scratch)};
-  if (zpr_rounds_sum(c, g, axis)) { /* behind the nodes' sums: members are twice as many as nodes, or more */
+  if (zpr_rounds_sum(c, g, axis)) { /* after the nodes' sums: members are twice as many as nodes, or more */
     w.leaving = (unsigned short *)(void *)(w.scratch + at.nodes * w.most * size);
     w.coming = w.leaving + at.nodes * w.most;
   }

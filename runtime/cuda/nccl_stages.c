@@ -9,13 +9,13 @@
  * Nothing can wait for ever:
  *  - A send has its channel's stream. It waits for its receiver and for earlier sends of the channel, which the
  * receiver takes before; it holds up no kernel. A receive has a stream of its channel, too, and waits there for its
- * place to be free and for its sender. The compute stream waits for it where a chunk begins that reads it, behind what
+ * place to be free and for its sender. The compute stream waits for it where a chunk begins that reads it, after what
  * the order table has before that. So a rank waits for a message only as long as the sender has not computed it, and
  * with zpr_send_wait for a buffer no longer than until the receiver has reached that message: at most when ranks wait
  * for each other over MPI, where the order tables and numbers of buffers are known to end.
  *  - Communicators of two are joined and connected before the first message, in the order that nccl.c explains.
- *  - Two, if folded four, streams of either kind beside those of units, of what moves beside them and of copies, are
- * fewer than the hardware queues that streams are laid on (32, device.c), so no stream stands behind another one's
+ *  - Two, if folded four, streams of either kind alongside those of units, of what moves alongside them and of copies,
+ * are fewer than the hardware queues that streams are laid on (32, device.c), so no stream stands after another one's
  * wait.
  *
  * A message travels when it was sent, not when somebody wants it, as the plan is priced (planner/cost/pipeline.c): the

@@ -31,18 +31,18 @@ static zpd_owned sent_of(zpr *c, const zpr_owned_block *b, double scale) {
   return a;
 }
 
-void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale) {
+void zpr_add_to_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale) {
   for (int64_t i = 0; i < n; i++) {
     zpd_owned a = sent_of(c, &blocks[i], scale);
-    launch(c, &c->state->device->kernels.owe, &a);
+    launch(c, &c->state->device->kernels.add_to_error, &a);
   }
 }
 
-void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records) {
+void zpr_pack_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records) {
   for (int64_t i = 0; i < n; i++) {
     zpd_owned a = sent_of(c, &blocks[i], 0);
     a.record = record_of(c, records, blocks[i].owner);
-    launch(c, &c->state->device->kernels.pack_owed, &a);
+    launch(c, &c->state->device->kernels.pack_error, &a);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct zpr_points {
-  void *stream; /* of the units; what moves beside them has another one */
+  void *stream; /* of the units; what moves alongside them has another one */
   void *first;  /* of the training step */
   int room;
   void **event; /* [room] */

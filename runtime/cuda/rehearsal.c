@@ -55,8 +55,8 @@ static void load_optimizer(zpr *c) {
                                           &k->adafactor_means, &k->adafactor_factors, &k->adafactor_squares,
                                           &k->adafactor_apply};
   zpr_device_kernel *const signs[] = {&k->pack_signs, &k->unpack_signs,  &k->average_signs,
-                                      &k->momentum,   &k->frozen_update, &k->owe,
-                                      &k->pack_owed,  &k->owner_update,  &k->apply_signs};
+                                      &k->momentum,   &k->frozen_update, &k->add_to_error,
+                                      &k->pack_error, &k->owner_update,  &k->apply_signs};
   zpr_device_kernel *const one_bit_lamb[] = {&k->lamb_fresh, &k->lamb_frozen};
   zpr_device_kernel *const zero_one_adam[] = {&k->variance, &k->local_add, &k->local_mean, &k->local_weights};
   const zpr_optimizer_row *row = zpr_optimizer_of(c->program);

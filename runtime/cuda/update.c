@@ -2,7 +2,7 @@
  * of the blocks (kernels/cuda/zpd_step.cuh).
  *
  * Where nobody else has a say the GPU decides itself and the host hears of it later: the outcome of a step is copied to
- * pinned memory behind it, while the host starts the next one. */
+ * pinned memory after it, while the host starts the next one. */
 #include "cuda.h"
 #include "update.h"
 #include <assert.h>

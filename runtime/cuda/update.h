@@ -5,7 +5,7 @@
 #include "cuda.h"
 
 typedef struct zpr_table {
-  gpu_pointer memory; /* the segments, and behind them the sums of each block of threads; 0: not made, or empty */
+  gpu_pointer memory; /* the segments, and after them the sums of each block of threads; 0: not made, or empty */
   int n;
   int64_t blocks;
 } zpr_table;

@@ -44,7 +44,7 @@ uint64_t zpr_hash_bytes(const void *bytes, int64_t n, uint64_t hash);
 enum { ZPR_HASHED_BLOCKS = 64 };
 int64_t zpr_hashed_block(int64_t size, int64_t block, int64_t k);
 
-/* What a sample is: S tokens and the labels that belong to them; behind its length there are none (label -1). */
+/* What a sample is: S tokens and the labels that belong to them; after its length there are none (label -1). */
 typedef struct zpr_sample {
   int32_t *tokens, *labels; /* [S] */
   int32_t length;           /* 1 to S */
@@ -54,7 +54,7 @@ typedef struct zpr_sample {
 typedef struct zpr_documents {
   int64_t n, room, *begin; /* the first token of every sample */
   int32_t *length;         /* tokens of it */
-  int32_t end;             /* the token behind a document */
+  int32_t end;             /* the token after a document */
 } zpr_documents;
 /* splits: a document that is longer than the sequence is several samples; otherwise it is cut. */
 bool zpr_documents_open(const zpr_stream *stream, int32_t end, bool splits, int64_t sequence, zpr_documents *documents,
@@ -91,7 +91,7 @@ bool zpr_spans_make(const zpr_spans *spans, int64_t n, const int32_t *tokens, in
 
 /* ---- which tokens continue a word (data_words.c) ---- */
 typedef struct zpr_words {
-  int64_t tokens; /* those behind them are words */
+  int64_t tokens; /* those after them are words */
   unsigned char *continues;
   uint64_t hash;
 } zpr_words;
@@ -160,7 +160,7 @@ bool zpr_npy_files_open(zpr *c, const char *folder, zpr_npy_files *arrays, zpr_e
 void zpr_npy_files_close(zpr_npy_files *arrays);
 /* Hash of the first `samples` samples of all arrays, their names and kinds. */
 uint64_t zpr_npy_files_hash(const zpr *c, const zpr_npy_files *arrays, int64_t samples);
-/* Where the input stands, bytes behind the first one; of one micro-batch. */
+/* Where the input stands, bytes after the first one; of one micro-batch. */
 int64_t zpr_named_at(const zpr *c, int input, int64_t mb);
 /* Has this rank's stage a place for it? */
 bool zpr_has_named(const zpr *c, int input);

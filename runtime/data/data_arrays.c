@@ -59,7 +59,7 @@ static bool open_one(const zpr_program *p, int input, const char *folder, zpr_np
     return false;
   int64_t samples = arrays->npy[input].dim[0];
   if (input > 0 && samples != arrays->samples) {
-    zpr_error_set(error, "Z0802", "\"%s\" has %lld samples, %s.npy beside it has %lld", path, (long long)samples,
+    zpr_error_set(error, "Z0802", "\"%s\" has %lld samples, %s.npy alongside it has %lld", path, (long long)samples,
                   p->named[0].name, (long long)arrays->samples);
     return false;
   }
@@ -147,7 +147,7 @@ static double number_at(const zpr_npy *npy, int64_t i) {
   return memcpy(&narrow, npy->body + i * 4, sizeof narrow), narrow;
 }
 
-/* n numbers of the file, each `stride` behind the one before. */
+/* n numbers of the file, each `stride` after the one before. */
 static void read_run(const zpr_npy *npy, int64_t from, int64_t stride, int64_t n, float *to) {
   const unsigned char *body = npy->body + from * npy->width;
   if (npy->width == 1)
@@ -221,7 +221,7 @@ static bool read_ids(const zpr_named *input, const zpr_npy *npy, const char *pat
   return true;
 }
 
-/* Numbers of documents ascend, and what is behind the last one has -1. */
+/* Numbers of documents ascend, and what is after the last one has -1. */
 static bool check_documents(const zpr_named *input, const int32_t *id, const char *path, int64_t window,
                             zpr_error *error) {
   if (id[0] < 0) {
@@ -232,7 +232,7 @@ static bool check_documents(const zpr_named *input, const int32_t *id, const cha
     if (id[i] < 0 || (id[i - 1] >= 0 && id[i] >= id[i - 1])) continue;
     zpr_error_set(
         error, "Z0803",
-        "\"%s\" has %d behind %d in sample %lld: numbers of documents ascend, and -1 stands behind the last one", path,
+        "\"%s\" has %d after %d in sample %lld: numbers of documents ascend, and -1 stands after the last one", path,
         (int)id[i], (int)id[i - 1], (long long)window);
     return false;
   }

@@ -4,13 +4,13 @@
  * and on how many samples came before, so a second pass over the data masks others (Liu et al. 2019, arXiv 1907.11692,
  * section 4.1), and the same in every layout.
  *
- * Whole words: the pieces that continue a word (data_words.c) and stand behind it are masked with it, or none of them.
+ * Whole words: the pieces that continue a word (data_words.c) and stand after it are masked with it, or none of them.
  * Words are taken in an order that is drawn, each whose pieces are not more than what is left of that number; where
  * none is, the first one. So there are exactly as many masked tokens wherever so many words have one piece. What stands
  * in their places is drawn for every piece.
  *
  * Every token of a text may be masked. Arrays say it by their labels: each is the token that stands there, and -1
- * where none may be masked, as at [CLS], [SEP] and behind the end. */
+ * where none may be masked, as at [CLS], [SEP] and after the end. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static int64_t take_places(const zpr_masks *masks, int32_t *labels) {
   return n;
 }
 
-/* Words among the places, by the first of them; the place behind the last one ends them. */
+/* Words among the places, by the first of them; the place after the last one ends them. */
 static int64_t find_words(const zpr_masks *masks, int64_t places, const int32_t *tokens) {
   int64_t words = 0;
   for (int64_t k = 0; k < places; k++) {

@@ -10,7 +10,7 @@
 
 enum { INDEX_HEADER_BYTES = 34 };
 
-static const char index_magic[9] = "MMIDIDX"; /* two zeros behind it */
+static const char index_magic[9] = "MMIDIDX"; /* two zeros after it */
 
 /* Types of tokens by their code from 1 on; width 0: floating point, no ids. */
 static const struct token_type {
@@ -94,7 +94,7 @@ static bool add_tokens(zpr_stream *stream, const index_file *index, const char *
 }
 
 bool zpr_stream_add_megatron(zpr_stream *stream, const char *path, zpr_error *error) {
-  zpr_stream indices = {0}; /* the index is only looked at here */
+  zpr_stream indices = {0}; /* the index is only considered here */
   zpr_shard *mapped = zpr_stream_map(&indices, path, error);
   char *bin = mapped ? strdup(path) : NULL;
   bool ok = bin != NULL;

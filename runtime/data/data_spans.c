@@ -4,12 +4,12 @@
  * least one and not more than tokens are left. What is cut out and what is left are each divided into as many parts as
  * there are spans, none of them empty, every such division alike; they take turns, beginning with what is left. The
  * encoder reads what is left with a sentinel in the place of every span, the first one `sentinel`, the next ones
- * counting down, and the end token; the labels are each sentinel with its span behind it, and the end token; the
+ * counting down, and the end token; the labels are each sentinel with its span after it, and the end token; the
  * decoder reads `start` and the labels before the last. So for a sample of n there are
  *
  *   source: n - cut + spans + 1        labels: cut + spans + 1
  *
- * positions, behind which tokens are 0 and labels -1, and a sample is as long as both have room for: of 512 and 114
+ * positions, after which tokens are 0 and labels -1, and a sample is as long as both have room for: of 512 and 114
  * positions with rate 0.15 and mean 3 it has 568 tokens. A sample of one token is cut out whole.
  *
  * A division of m tokens into k parts is where k - 1 of the m - 1 places between them lie: the first k - 1 entries of a

@@ -23,7 +23,7 @@ static double error_of_row(zpk_dtype dtype, const void *stat, int64_t r) {
   return dtype == ZPK_F64 ? ((const double *)stat)[3 * r] : (double)((const float *)stat)[3 * r];
 }
 
-/* Samples behind the last one come round again: they do not count. */
+/* Samples after the last one come round again: they do not count. */
 static void add_rows(void *arg, const zpr_looked *seen) {
   evaluator *e = arg;
   judged *to = &e->of[seen->loss];

@@ -30,7 +30,7 @@ unsigned zpr_losses_of_samples(const zpr_program *p);
 /* Are there two of them or more? Of one the accuracy says it. */
 bool zpr_has_matches(const zpr_program *p);
 void zpr_matches_open(zpr *c, zpr_matches *m, int64_t samples);
-/* The next rows of a loss; those of other losses, and samples behind the last one, do not count. */
+/* The next rows of a loss; those of other losses, and samples after the last one, do not count. */
 void zpr_matches_add(zpr_matches *m, const zpr_program *p, const zpr_looked *seen, const zpr_verdict *verdicts);
 /* Samples that have a label, and those of them all of whose labels are right. */
 void zpr_matches_count(const zpr_matches *m, int64_t *labelled, int64_t *exact);

@@ -1,6 +1,6 @@
 /* Texts that a model makes, token after token. Where the trainer decodes (zpr_program.decode), the prompt is one
  * stretch of positions, and every token that follows one more; else every token takes a forward pass over the whole
- * sample, whose positions behind the text hold zeros that no causal attention sees. */
+ * sample, whose positions after the text hold zeros that no causal attention sees. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct sampler {
   int64_t done;  /* positions of the text that were decoded */
   double *logits;
   int32_t *order;
-  double prompt_s, text_s; /* seconds of prompts and of tokens behind the first */
+  double prompt_s, text_s; /* seconds of prompts and of tokens after the first */
   int64_t prompts, tokens; /* tokens in them */
 } sampler;
 
@@ -69,7 +69,7 @@ int32_t zpr_choose(const zpr_request *r, const double *logits, int32_t *order, i
   return order[kept - 1]; /* rounding */
 }
 
-/* The first sample of the step is the text, behind it and in the others stand zeros; no label counts. */
+/* The first sample of the step is the text, after it and in the others stand zeros; no label counts. */
 static void load_tokens(zpr *c, const int32_t *ids, int64_t n) {
   const zpr_program *p = c->program;
   int64_t samples = p->microbatches * p->microbatch, count = samples * p->sequence;

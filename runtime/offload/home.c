@@ -8,8 +8,8 @@ static bool holds_whole(const zpr *c, zpr_class class) {
   return class == ZPR_CLASS_PARAMS ? !zpr_shards_params(c->program) : !zpr_shards_gradients(c->program);
 }
 
-static int64_t away_of(const zpr *c, zpr_class class) {
-  return class == ZPR_CLASS_PARAMS ? c->stage->params_away.elements : c->stage->grads_away.elements;
+static int64_t offloaded_of(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? c->stage->params_offloaded.elements : c->stage->grads_offloaded.elements;
 }
 
 /* Ranks that own a piece each of what they hold alike. */
@@ -18,7 +18,7 @@ static int owners_of(const zpr *c, zpr_kind kind) {
   return c->program->data / (kind == ZPR_KIND_SPREAD ? zpr_expert_ranks(c->program) : 1);
 }
 
-int64_t zpr_own_here(const zpr *c, zpr_class class) { return zpr_shard_elements(c->stage) - away_of(c, class); }
+int64_t zpr_own_here(const zpr *c, zpr_class class) { return zpr_shard_elements(c->stage) - offloaded_of(c, class); }
 
 int64_t zpr_held(const zpr *c, zpr_class class) {
   return holds_whole(c, class) ? zpr_flat_elements(c->stage) : zpr_shard_elements(c->stage);
@@ -37,7 +37,7 @@ static int64_t held_before(const zpr *c, int64_t own) {
 
 int64_t zpr_held_here(zpr *c, zpr_class class) {
   int64_t here = zpr_own_here(c, class);
-  if (away_of(c, class) == 0) return zpr_held(c, class);
+  if (offloaded_of(c, class) == 0) return zpr_held(c, class);
   return holds_whole(c, class) ? held_before(c, here) : here;
 }
 
@@ -59,9 +59,10 @@ zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, 
   return home;
 }
 
-zpr_side zpr_side_of(const zpr_bucket_home *b, bool away) {
-  zpr_side s = {.n = b->shards, .first = away ? b->here : 0, .stride = b->size, .at = away ? b->host : b->device};
-  s.count = away ? b->size - b->here : b->here;
+zpr_side zpr_side_of(const zpr_bucket_home *b, bool offloaded) {
+  zpr_side s = {
+      .n = b->shards, .first = offloaded ? b->here : 0, .stride = b->size, .at = offloaded ? b->host : b->device};
+  s.count = offloaded ? b->size - b->here : b->here;
   if (s.count == 0) s.n = 0;
   if (s.count == b->size) {
     s.n = 1;
@@ -79,7 +80,7 @@ static zpr_stretch stretch_of(zpr *c, const zpr_run *run, int64_t i) {
     s.begin = home.own;
     s.end = home.own + home.size;
     s.here[k] = home.device + home.mine * home.here - home.own;
-    s.away[k] = home.host + home.mine * (home.size - home.here) - home.here - home.own;
+    s.offloaded[k] = home.host + home.mine * (home.size - home.here) - home.here - home.own;
     if (k == ZPR_CLASS_PARAMS && holds_whole(c, ZPR_CLASS_PARAMS)) s.held = home.flat - home.own;
   }
   return s;
@@ -92,7 +93,7 @@ static int by_begin(const void *a, const void *b) {
 
 static bool goes_on(const zpr_stretch *s, const zpr_stretch *next) {
   bool same = s->end == next->begin && s->held == next->held;
-  for (int k = 0; k < ZPR_CLASSES; k++) same &= s->here[k] == next->here[k] && s->away[k] == next->away[k];
+  for (int k = 0; k < ZPR_CLASSES; k++) same &= s->here[k] == next->here[k] && s->offloaded[k] == next->offloaded[k];
   return same;
 }
 
@@ -103,7 +104,7 @@ zpr_stretches zpr_find_stretches(zpr *c) {
     all.item = zpr_alloc(c, 1, sizeof *all.item);
     all.n = 1;
     all.item[0].end = zpr_shard_elements(c->stage);
-    for (int k = 0; k < ZPR_CLASSES; k++) all.item[0].away[k] = -zpr_own_here(c, (zpr_class)k);
+    for (int k = 0; k < ZPR_CLASSES; k++) all.item[0].offloaded[k] = -zpr_own_here(c, (zpr_class)k);
     return all;
   }
   int64_t buckets = 0, n = 0;

@@ -1,11 +1,11 @@
 /* Private: where parameters and gradients stand that may be off the device.
  *
  * What a rank updates is numbered 0 .. zpr_shard_elements - 1: its own elements, as the optimizer's state has them. Of
- * a class the last stage->..._away.elements of these are off the device. Where a rank holds a class whole whose owners
- * are several ranks (parameters below ZeRO 3, gradients below ZeRO 2), it has every owner's elements, and of each the
- * same are off the device. So a bucket is shards of equal size, one behind the other, of which the first elements are
- * on the device and the last ones off it, and either side has its parts of them as neighbours: what owners share out
- * or collect of a bucket is one collective a side. */
+ * a class the last stage->..._offloaded.elements of these are off the device. Where a rank holds a class whole whose
+ * owners are several ranks (parameters below ZeRO 3, gradients below ZeRO 2), it has every owner's elements, and of
+ * each the same are off the device. So a bucket is shards of equal size, one after the other, of which the first
+ * elements are on the device and the last ones off it, and either side has its parts of them as neighbours: what owners
+ * share out or collect of a bucket is one collective a side. */
 #ifndef ZPLAN_RT_HOME_H
 #define ZPLAN_RT_HOME_H
 
@@ -27,14 +27,14 @@ typedef struct zpr_bucket_home {
  * only own and flat mean anything. */
 zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i);
 
-/* One part of every shard, alike in all, between where shards stand one behind the other and where the part stands on
- * its side: n copies of `count` elements, from element `first` on and `stride` apart there, one behind the other from
+/* One part of every shard, alike in all, between where shards stand one after the other and where the part stands on
+ * its side: n copies of `count` elements, from element `first` on and `stride` apart there, one after the other from
  * `at` on here. Where the part is all of every shard they are one copy. */
 typedef struct zpr_side {
   int n; /* 0: nothing is on this side */
   int64_t first, stride, count, at;
 } zpr_side;
-zpr_side zpr_side_of(const zpr_bucket_home *bucket, bool away);
+zpr_side zpr_side_of(const zpr_bucket_home *bucket, bool offloaded);
 
 /* Own elements that are on the device. */
 int64_t zpr_own_here(const zpr *c, zpr_class class);
@@ -43,11 +43,11 @@ int64_t zpr_held(const zpr *c, zpr_class class);
 int64_t zpr_held_here(zpr *c, zpr_class class);
 
 /* Own elements [begin, end) that are neighbours everywhere. Element e < zpr_own_here stands at e + here[class] of the
- * device's buffer, others at e + away[class] of what is off it; among all parameters that the rank holds it is e +
+ * device's buffer, others at e + offloaded[class] of what is off it; among all parameters that the rank holds it is e +
  * held. */
 typedef struct zpr_stretch {
   int64_t begin, end;
-  int64_t here[ZPR_CLASSES], away[ZPR_CLASSES], held;
+  int64_t here[ZPR_CLASSES], offloaded[ZPR_CLASSES], held;
 } zpr_stretch;
 /* All own elements, in their order. Made once, at the start; freed with the update. */
 typedef struct zpr_stretches {

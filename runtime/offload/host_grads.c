@@ -1,11 +1,11 @@
 /* Gradients on the host (ZeRO-Offload, arXiv 2101.06840) or on disks (ZeRO-Infinity, arXiv 2104.07857): a unit's go
- * down beside the next unit's work, to one of two windows, and are added to the sum by the host when the ones after
+ * down alongside the next unit's work, to one of two windows, and are added to the sum by the host when the ones after
  * them are on their way; sums on disks are read meanwhile and written again. Two buffers of the ring take
  * turns on the device: what writes to one waits for what left it. */
 #include "host_grads.h"
 #include <stdlib.h>
 #include <string.h>
-#include "away.h"
+#include "offloaded.h"
 #include "state.h"
 #include "stochastic_sums.h"
 #include "tier.h"
@@ -72,11 +72,11 @@ void zpr_land_gradients(zpr *c) {
   struct zpr_host_grads *l = host_grads_of(c);
   if (!l->waits) return;
   zpr_copy_wait(c, l->ticket);
-  zpr_view sum = l->add ? zpr_away_read(c, ZPR_CLASS_GRADS, l->first, l->count)
-                        : zpr_away_room(c, ZPR_CLASS_GRADS, l->first, l->count);
+  zpr_view sum = l->add ? zpr_offloaded_read(c, ZPR_CLASS_GRADS, l->first, l->count)
+                        : zpr_offloaded_room(c, ZPR_CLASS_GRADS, l->first, l->count);
   add_task a = {zpr_gradient_type(c), sum.at, window_at(c, l->window), l->add};
   zpr_parallel(c, l->count, AT_ONCE, add_range, &a);
-  zpr_away_put(c, ZPR_CLASS_GRADS, sum, l->first, l->count, 0);
+  zpr_offloaded_put(c, ZPR_CLASS_GRADS, sum, l->first, l->count, 0);
   l->waits = false;
 }
 
@@ -110,22 +110,22 @@ static int64_t send_down(zpr *c, char *window, const zpr_side *s, const char *fr
 }
 
 void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool add) {
-  zpr_side here = zpr_side_of(b, false), away = zpr_side_of(b, true);
+  zpr_side here = zpr_side_of(b, false), offloaded = zpr_side_of(b, true);
   if (c->program->stochastic_sums)
     zpr_keep_rounded(c, b, from, add);
   else
     keep_here(c, &here, from, add);
-  if (away.n == 0) return;
+  if (offloaded.n == 0) return;
   struct zpr_host_grads *l = host_grads_of(c);
   int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
-  int64_t ticket = send_down(c, window_at(c, window), &away, from);
+  int64_t ticket = send_down(c, window_at(c, window), &offloaded, from);
   zpr_land_gradients(c);
   l->window = window;
   l->waits = true;
-  l->add = !is_zero(l, away.at) && add;
-  l->first = away.at;
-  l->count = away.n * away.count;
-  if (l->add) zpr_away_ahead(c, ZPR_CLASS_GRADS, l->first, l->count);
+  l->add = !is_zero(l, offloaded.at) && add;
+  l->first = offloaded.at;
+  l->count = offloaded.n * offloaded.count;
+  if (l->add) zpr_offloaded_ahead(c, ZPR_CLASS_GRADS, l->first, l->count);
   l->ticket = l->left[l->buffer] = ticket;
 }
 
@@ -147,12 +147,12 @@ static void zero_here(zpr *c, int64_t first, int64_t count) {
 
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
-  int64_t size = zpr_gradient_bytes(c), away = b->shards * (b->size - b->here);
+  int64_t size = zpr_gradient_bytes(c), offloaded = b->shards * (b->size - b->here);
   zero_here(c, b->device, b->shards * b->here);
   if (c->program->stochastic_sums) zpr_restart_rounded(c, b);
-  if (away == 0) return;
-  if (!c->stage->grads_away.on_disk) {
-    memset(zpr_away_room(c, ZPR_CLASS_GRADS, b->host, away).at, 0, (size_t)(away * size));
+  if (offloaded == 0) return;
+  if (!c->stage->grads_offloaded.on_disk) {
+    memset(zpr_offloaded_room(c, ZPR_CLASS_GRADS, b->host, offloaded).at, 0, (size_t)(offloaded * size));
     return;
   }
   if (!l->zero) l->zero = zpr_alloc(c, (size_t)c->stage->n_runs, sizeof *l->zero);
@@ -163,21 +163,21 @@ void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
 void zpr_zero_all_gradients(zpr *c) {
   int64_t here = zpr_held_here(c, ZPR_CLASS_GRADS);
   zero_here(c, 0, here);
-  zpr_away_zero(c, ZPR_CLASS_GRADS, zpr_held(c, ZPR_CLASS_GRADS) - here);
+  zpr_offloaded_zero(c, ZPR_CLASS_GRADS, zpr_held(c, ZPR_CLASS_GRADS) - here);
 }
 
 /* Element by element in rank order on either side, so it does not matter where one lies. */
 void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *b) {
-  int64_t away = b->size - b->here;
+  int64_t offloaded = b->size - b->here;
   if (c->program->stochastic_sums)
     zpr_sum_rounded(c, group, counted_as, b);
   else if (b->here > 0)
     zpr_group_all_reduce(c, group, counted_as, zpr_gradient_type(c), on_device(c, b->device + b->mine * b->here),
                          b->here);
-  if (away == 0) return;
-  zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, b->host + b->mine * away, away);
-  zpr_host_all_reduce(c, group, counted_as, zpr_gradient_type(c), view.at, away);
-  zpr_away_put(c, ZPR_CLASS_GRADS, view, b->host + b->mine * away, away, 0);
+  if (offloaded == 0) return;
+  zpr_view view = zpr_offloaded_read(c, ZPR_CLASS_GRADS, b->host + b->mine * offloaded, offloaded);
+  zpr_host_all_reduce(c, group, counted_as, zpr_gradient_type(c), view.at, offloaded);
+  zpr_offloaded_put(c, ZPR_CLASS_GRADS, view, b->host + b->mine * offloaded, offloaded, 0);
 }
 
 /* ---- over the data ranks, below ZeRO 2 ---- */
@@ -193,26 +193,26 @@ static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b,
  * down. */
 void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b) {
   struct zpr_host_grads *l = host_grads_of(c);
-  int64_t size = zpr_gradient_bytes(c), away = b->size - b->here;
+  int64_t size = zpr_gradient_bytes(c), offloaded = b->size - b->here;
   if (b->here > 0) sum_over(c, holders, b, on_device(c, b->device), b->here);
-  if (away == 0) return;
+  if (offloaded == 0) return;
   l->buffer = (l->buffer + 1) % BUFFERS;
   char *ring = (char *)zpr_at(c, c->stage->grad_ring) + l->buffer * c->stage->bucket_elements * size;
   zpr_copy_before(c, l->left[l->buffer]);
-  zpr_view parts = zpr_away_read(c, ZPR_CLASS_GRADS, b->host, b->shards * away);
-  int64_t came = zpr_copy_up(c, ring, parts.at, b->shards * away * size, 0), mine = b->host + b->mine * away;
-  zpr_away_leaves(c, ZPR_CLASS_GRADS, parts, came);
+  zpr_view parts = zpr_offloaded_read(c, ZPR_CLASS_GRADS, b->host, b->shards * offloaded);
+  int64_t came = zpr_copy_up(c, ring, parts.at, b->shards * offloaded * size, 0), mine = b->host + b->mine * offloaded;
+  zpr_offloaded_leaves(c, ZPR_CLASS_GRADS, parts, came);
   zpr_copy_before(c, came);
-  sum_over(c, holders, b, ring, away);
-  zpr_view sum = zpr_away_room(c, ZPR_CLASS_GRADS, mine, away);
-  l->left[l->buffer] = zpr_copy_down(c, sum.at, ring + b->mine * away * size, away * size);
-  zpr_away_put(c, ZPR_CLASS_GRADS, sum, mine, away, l->left[l->buffer]);
+  sum_over(c, holders, b, ring, offloaded);
+  zpr_view sum = zpr_offloaded_room(c, ZPR_CLASS_GRADS, mine, offloaded);
+  l->left[l->buffer] = zpr_copy_down(c, sum.at, ring + b->mine * offloaded * size, offloaded * size);
+  zpr_offloaded_put(c, ZPR_CLASS_GRADS, sum, mine, offloaded, l->left[l->buffer]);
 }
 
 void zpr_await_replicas(zpr *c) {
   struct zpr_host_grads *l = host_grads_of(c);
   for (int i = 0; i < BUFFERS; i++) zpr_copy_wait(c, l->left[i]);
-  zpr_away_settle(c, ZPR_CLASS_GRADS);
+  zpr_offloaded_settle(c, ZPR_CLASS_GRADS);
 }
 
 /* ---- the norm ---- */
@@ -227,7 +227,7 @@ typedef struct squares_task {
 } squares_task;
 
 /* The part of each block that is there. */
-static void square_away(void *arg, int64_t first, int64_t last, int worker) {
+static void square_offloaded(void *arg, int64_t first, int64_t last, int worker) {
   (void)worker;
   const squares_task *a = arg;
   for (int64_t i = first; i < last; i++) {
@@ -239,13 +239,13 @@ static void square_away(void *arg, int64_t first, int64_t last, int worker) {
 
 /* Sums do not depend on the threads: they are cut by element numbers. On the host a block has one. */
 static void square_stretch(zpr *c, const zpr_stretch *s, const zpr_block *blocks, int64_t n, double *squares) {
-  int64_t here = zpr_own_here(c, ZPR_CLASS_GRADS), most = zpr_away_most(c, ZPR_CLASS_GRADS);
+  int64_t here = zpr_own_here(c, ZPR_CLASS_GRADS), most = zpr_offloaded_most(c, ZPR_CLASS_GRADS);
   for (int64_t begin = s->begin > here ? s->begin : here, end; begin < s->end; begin = end) {
-    int64_t first = begin + s->away[ZPR_CLASS_GRADS];
+    int64_t first = begin + s->offloaded[ZPR_CLASS_GRADS];
     end = s->end - begin > most ? begin + most : s->end;
-    zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, first, end - begin);
+    zpr_view view = zpr_offloaded_read(c, ZPR_CLASS_GRADS, first, end - begin);
     squares_task a = {zpr_gradient_type(c), blocks, squares, begin, end, view.at};
-    zpr_parallel(c, n, 1, square_away, &a);
+    zpr_parallel(c, n, 1, square_offloaded, &a);
   }
 }
 
@@ -264,7 +264,7 @@ zpr_block_list *zpr_counted_blocks(zpr *c, const zpr_stretches *stretches, const
 void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares) {
   struct zpr_host_grads *l = host_grads_of(c);
   zpr_square_blocks(c, zpr_counted_blocks(c, stretches, blocks, n), squares);
-  if (c->stage->grads_away.elements == 0) return;
+  if (c->stage->grads_offloaded.elements == 0) return;
   memset(l->squares, 0, (size_t)n * sizeof *l->squares);
   for (int64_t k = 0; k < stretches->n; k++) square_stretch(c, &stretches->item[k], blocks, n, l->squares);
   for (int64_t i = 0; i < n; i++) squares[i] += l->squares[i];

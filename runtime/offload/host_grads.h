@@ -6,7 +6,7 @@
 #include "home.h"
 
 /* The gradients of a bucket's shards become, or are increased by, those at `from` on the device, where the shards stand
- * one behind the other. What goes to the host is there after zpr_land_gradients; until then it lands in one of two
+ * one after the other. What goes to the host is there after zpr_land_gradients; until then it lands in one of two
  * windows. */
 void zpr_keep_gradients(zpr *c, const zpr_bucket_home *bucket, const void *from, bool add);
 void zpr_land_gradients(zpr *c);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "away.h"
+#include "offloaded.h"
 #include "one_bit_shards.h"
 #include "device.h"
 #include "host_grads.h"
@@ -29,7 +29,7 @@ typedef struct block {
   bool counted;
 } block;
 
-/* The update of a step that goes on beside the next one. */
+/* The update of a step that goes on alongside the next one. */
 typedef struct late_update {
   bool runs;
   pthread_t thread;
@@ -62,7 +62,7 @@ static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int6
   u->n_blocks = 0;
   for (int64_t i = 0; i < n; i++) {
     int64_t begin = most(blocks[i].begin, here), end = blocks[i].end,
-            to_host = zpr_stretch_of(u->stretches, blocks[i].begin)->away[ZPR_CLASS_GRADS];
+            to_host = zpr_stretch_of(u->stretches, blocks[i].begin)->offloaded[ZPR_CLASS_GRADS];
     while (begin < end) {
       int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
       cut = least(cut, begin + AT_ONCE);
@@ -158,15 +158,15 @@ static int64_t fetch_piece(zpr *c, const zpr_host_update *u, zpr_class class, in
 
 /* The gradients of a piece that are on disks. */
 static void read_gradients(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {
-  const zpr_away *away = &c->stage->grads_away;
+  const zpr_offloaded *offloaded = &c->stage->grads_offloaded;
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpr_gradient_bytes(c), here = zpr_own_here(c, ZPR_CLASS_GRADS);
-  for (int64_t i = 0; i < u->stretches->n && away->on_disk; i++) {
+  for (int64_t i = 0; i < u->stretches->n && offloaded->on_disk; i++) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
     t->last_grads = zpr_file_read(c, turn_in(c, k) + (a - p.first) * size,
-                                  away->file + (a + s->away[ZPR_CLASS_GRADS]) * size, (b - a) * size);
+                                  offloaded->file + (a + s->offloaded[ZPR_CLASS_GRADS]) * size, (b - a) * size);
     if (t->grads == 0) t->grads = t->last_grads;
   }
 }
@@ -178,11 +178,12 @@ static void await_gradients(zpr *c, const tickets *t) {
 
 /* What of own elements [begin, end) stays off the device, `from` holding the first of them. */
 static void keep_weights(zpr *c, const zpr_stretch *s, int64_t begin, int64_t end, const char *from) {
-  int64_t away = begin + s->away[ZPR_CLASS_PARAMS], count = end - begin, bytes = count * zpk_bytes(c->program->dtype);
+  int64_t offloaded = begin + s->offloaded[ZPR_CLASS_PARAMS], count = end - begin,
+          bytes = count * zpk_bytes(c->program->dtype);
   if (count <= 0) return;
-  zpr_view to = zpr_away_room(c, ZPR_CLASS_PARAMS, away, count);
+  zpr_view to = zpr_offloaded_room(c, ZPR_CLASS_PARAMS, offloaded, count);
   memcpy(to.at, from, (size_t)bytes);
-  zpr_away_put(c, ZPR_CLASS_PARAMS, to, away, count, 0);
+  zpr_offloaded_put(c, ZPR_CLASS_PARAMS, to, offloaded, count, 0);
 }
 
 /* Weights as they are computed with: rounded, or those of the state themselves. */
@@ -246,7 +247,7 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     if (part.begin < part.end) w->walk->on_part(w->walk->arg, &part);
     part.begin = cut;
     part.end = b->end;
-    part.grads = w->walk->gradients & ZPR_GRADIENTS_AWAY ? landed : NULL;
+    part.grads = w->walk->gradients & ZPR_GRADIENTS_OFFLOADED ? landed : NULL;
     if (part.grads && w->at_home) part.grads = counted_from(w->at_home, -b->to_host, size);
     if (part.grads && !w->at_home && b->recipe.sign_rate > 0 && cut < b->end)
       zpr_loads_read(w->c, cut, b->end, landed + cut * size);
@@ -279,8 +280,8 @@ static void work_on_piece(zpr_pool *pool, const zpr_host_update *u, const zpr_ho
 }
 
 static char *gradients_at_home(zpr *c) {
-  const zpr_away *away = &c->stage->grads_away;
-  return away->elements > 0 && !away->on_disk ? zpr_host_at(c, away->host) : NULL;
+  const zpr_offloaded *offloaded = &c->stage->grads_offloaded;
+  return offloaded->elements > 0 && !offloaded->on_disk ? zpr_host_at(c, offloaded->host) : NULL;
 }
 
 /* Room for the tickets of the few pieces that are on their way at once. */
@@ -295,11 +296,11 @@ static void begin_piece(zpr *c, const zpr_host_update *u, const zpr_host_walk *w
   t[k % ON_THE_WAY] = (tickets){.read = zpr_read_arrays(c, k, walk->reads)};
   if (walk->gradients & ZPR_GRADIENTS_HERE) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_GRADS, k);
   if (walk->weights_in) t[k % ON_THE_WAY].down = fetch_piece(c, u, ZPR_CLASS_PARAMS, k);
-  if (walk->gradients & ZPR_GRADIENTS_AWAY) read_gradients(c, u, k, &t[k % ON_THE_WAY]);
+  if (walk->gradients & ZPR_GRADIENTS_OFFLOADED) read_gradients(c, u, k, &t[k % ON_THE_WAY]);
 }
 
 void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *walk, zpr_between *between, void *arg) {
-  zpr_away_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
+  zpr_offloaded_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
   tickets t[ON_THE_WAY] = {{0}};
   int64_t pieces = zpr_state_pieces(c), last = 0;
   begin_piece(c, u, walk, 0, t);
@@ -318,7 +319,7 @@ void zpr_host_walk_run(zpr *c, const zpr_host_update *u, const zpr_host_walk *wa
     zpr_copy_wait(c, t[k % ON_THE_WAY].up);
     zpr_requests_wait(c, t[k % ON_THE_WAY].write);
   }
-  zpr_away_settle(c, ZPR_CLASS_PARAMS);
+  zpr_offloaded_settle(c, ZPR_CLASS_PARAMS);
   zpr_copy_before(c, last);
 }
 
@@ -341,7 +342,7 @@ static void update_part(void *arg, const zpr_host_part *p) {
   case ZPR_PASS_FROZEN:
     zpk_frozen_update(&rule, p->weights, p->moment[ZPK_MOMENT1], p->moment[ZPK_MOMENT2], p->begin, p->end);
     break;
-  case ZPR_PASS_OWNER: zpr_owner_update_away(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
+  case ZPR_PASS_OWNER: zpr_owner_update_offloaded(a->c, &rule, p->piece, p->landed, p->begin, p->end); break;
   }
 }
 
@@ -349,7 +350,7 @@ static zpr_host_walk walk_of(alone *a) {
   bool reads_gradients = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_MOMENTUM;
   return (zpr_host_walk){.reads = ZPR_ALL_ARRAYS,
                          .writes = ZPR_ALL_ARRAYS,
-                         .gradients = reads_gradients ? ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY : 0,
+                         .gradients = reads_gradients ? ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_OFFLOADED : 0,
                          .weights_in = a->pass == ZPR_PASS_OWNER && zpk_is_narrow(a->c->program->dtype),
                          .weights = a->pass == ZPR_PASS_UPDATE || a->pass == ZPR_PASS_FROZEN,
                          .on_part = update_part,
@@ -360,11 +361,11 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
                          zpr_between *between, void *arg) {
   alone a = {c, pass, rule};
   const zpr_host_walk walk = walk_of(&a);
-  assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
+  assert(pass == ZPR_PASS_UPDATE || c->stage->grads_offloaded.elements == 0);
   zpr_host_walk_run(c, u, &walk, between, arg);
 }
 
-/* ---- beside the next step (section 5.2 there) ---- */
+/* ---- alongside the next step (section 5.2 there) ---- */
 
 static void *update_late(void *arg) {
   const zpr_host_update *u = arg;
@@ -400,7 +401,7 @@ static void keep_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    keeping keep = {turn_in(c, k) + (a - p.first) * size, at_home + (a + s->away[ZPR_CLASS_GRADS]) * size};
+    keeping keep = {turn_in(c, k) + (a - p.first) * size, at_home + (a + s->offloaded[ZPR_CLASS_GRADS]) * size};
     zpr_parallel(c, (b - a) * size, AT_ONCE, keep_range, &keep);
   }
 }
@@ -432,7 +433,7 @@ static void exchange_pieces(zpr *c, const zpr_host_update *u) {
 }
 
 void zpr_host_update_exchange(zpr *c, zpr_host_update *u, const zpk_update *rule) {
-  assert(c->program->delayed && !c->stage->state_away.on_disk);
+  assert(c->program->delayed && !c->stage->state_offloaded.on_disk);
   zpr_host_update_join(u);
   if (!rule) {
     send_all_weights(c, u);
@@ -469,5 +470,5 @@ void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
     }
   }
   zpr_state_flush(c);
-  zpr_away_flush(c);
+  zpr_offloaded_flush(c);
 }

@@ -18,7 +18,7 @@ typedef struct zpr_host_part {
   const char *landed;              /* what came, from the piece's first element on */
 } zpr_host_part;
 
-enum { ZPR_GRADIENTS_HERE = 1, ZPR_GRADIENTS_AWAY = 2 }; /* that are on the device; off it */
+enum { ZPR_GRADIENTS_HERE = 1, ZPR_GRADIENTS_OFFLOADED = 2 }; /* that are on the device; off it */
 
 typedef struct zpr_host_walk {
   unsigned reads, writes;                                /* arrays that disks give and take, bits by zpr_array */

@@ -3,7 +3,7 @@
 #include "param_home.h"
 #include <assert.h>
 #include <string.h>
-#include "away.h"
+#include "offloaded.h"
 #include "loads.h"
 #include "profile.h"
 #include "state.h"
@@ -20,7 +20,7 @@ static char *here_at(zpr *c, int64_t at) { return (char *)zpr_at(c, c->stage->pa
 
 /* Element `at` of those that the rank holds: its number on the device, or off it, and how many follow it there. */
 typedef struct spot {
-  bool away;
+  bool offloaded;
   int64_t at, count;
 } spot;
 
@@ -34,7 +34,7 @@ static spot spot_of(zpr *c, int64_t at) {
   int64_t here = zpr_own_here(c, ZPR_CLASS_PARAMS);
   bool numbered_as_own = !zpr_shards_state(c->program) || zpr_shards_params(c->program);
   if (numbered_as_own && at < here) return (spot){false, at, here - at};
-  if (numbered_as_own) return (spot){true, at - here, c->stage->params_away.elements - (at - here)};
+  if (numbered_as_own) return (spot){true, at - here, c->stage->params_offloaded.elements - (at - here)};
   int64_t i;
   const zpr_run *run = zpr_bucket_of(c, at, &i);
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
@@ -43,10 +43,10 @@ static spot spot_of(zpr *c, int64_t at) {
 
 void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read) {
   int64_t size = element_bytes(c);
-  if (c->stage->params_away.elements > 0) {
+  if (c->stage->params_offloaded.elements > 0) {
     spot s = spot_of(c, at);
     *count = least(*count, s.count);
-    if (s.away) return zpr_away_open_some(c, ZPR_CLASS_PARAMS, s.at, count, to_read);
+    if (s.offloaded) return zpr_offloaded_open_some(c, ZPR_CLASS_PARAMS, s.at, count, to_read);
     at = s.at;
   }
   *count = least(*count, zpr_window_bytes(c) / size);
@@ -57,12 +57,12 @@ void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read) {
 void zpr_params_close(zpr *c) { zpr_window_close(c); }
 
 void zpr_params_zero(zpr *c) {
-  int64_t here = zpr_held_here(c, ZPR_CLASS_PARAMS), away = zpr_held(c, ZPR_CLASS_PARAMS) - here,
+  int64_t here = zpr_held_here(c, ZPR_CLASS_PARAMS), offloaded = zpr_held(c, ZPR_CLASS_PARAMS) - here,
           size = element_bytes(c);
-  assert(away == 0 || c->stage->flat[ZPR_KIND_FROZEN] == 0);
+  assert(offloaded == 0 || c->stage->flat[ZPR_KIND_FROZEN] == 0);
   here += c->stage->shard[ZPR_KIND_FROZEN];
   if (here > 0) zpr_zero(c, here_at(c, 0), here * size);
-  zpr_away_zero(c, ZPR_CLASS_PARAMS, away);
+  zpr_offloaded_zero(c, ZPR_CLASS_PARAMS, offloaded);
 }
 
 /* ---- before a unit works ---- */
@@ -89,7 +89,7 @@ void zpr_read_params(zpr *c, int64_t first) {
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
   zpr_side s = zpr_side_of(&home, true);
-  zpr_away_ahead(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
+  zpr_offloaded_ahead(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
 }
 
 void zpr_fetch_params(zpr *c, int64_t first, void *to) {
@@ -100,11 +100,11 @@ void zpr_fetch_params(zpr *c, int64_t first, void *to) {
   int64_t size = element_bytes(c);
   if (s.n == 0) return;
   int before = zpr_enter(c, ZPR_AT_MOVE);
-  zpr_view from = zpr_away_read(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
+  zpr_view from = zpr_offloaded_read(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
   for (int k = 0; k < s.n; k++)
     c->state->fetched =
         zpr_copy_up(c, p.to + (s.first + k * s.stride) * size, from.at + k * s.count * size, s.count * size, 0);
-  zpr_away_leaves(c, ZPR_CLASS_PARAMS, from, c->state->fetched);
+  zpr_offloaded_leaves(c, ZPR_CLASS_PARAMS, from, c->state->fetched);
   zpr_leave(c, before);
 }
 
@@ -133,27 +133,27 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
 
 /* Shards [begin, end) of what is off the device, from the ring. */
 static int64_t send_down(zpr *c, const zpr_bucket_home *b, const char *ring, int begin, int end) {
-  int64_t away = b->size - b->here, first = b->host + begin * away, count = (end - begin) * away,
+  int64_t offloaded = b->size - b->here, first = b->host + begin * offloaded, count = (end - begin) * offloaded,
           size = element_bytes(c);
   if (count == 0) return 0;
-  zpr_view to = zpr_away_room(c, ZPR_CLASS_PARAMS, first, count);
-  int64_t ticket = zpr_copy_down(c, to.at, ring + begin * away * size, count * size);
-  zpr_away_put(c, ZPR_CLASS_PARAMS, to, first, count, ticket);
+  zpr_view to = zpr_offloaded_room(c, ZPR_CLASS_PARAMS, first, count);
+  int64_t ticket = zpr_copy_down(c, to.at, ring + begin * offloaded * size, count * size);
+  zpr_offloaded_put(c, ZPR_CLASS_PARAMS, to, first, count, ticket);
   return ticket;
 }
 
 /* What is off the device: a rank's own comes up, and the others' go down. */
 void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, int64_t number) {
-  int64_t size = element_bytes(c), away = b->size - b->here, *left = &c->state->returned[number % 2];
+  int64_t size = element_bytes(c), offloaded = b->size - b->here, *left = &c->state->returned[number % 2];
   if (b->here > 0) zpr_group_all_gather(c, holders, ZPR_DATA, here_at(c, b->device), b->here);
-  if (away == 0 || holders->n == 1) return;
+  if (offloaded == 0 || holders->n == 1) return;
   char *ring = (char *)zpr_at(c, c->stage->param_ring) + number % 2 * c->stage->bucket_elements * size;
   zpr_copy_before(c, *left);
-  zpr_view own = zpr_away_read(c, ZPR_CLASS_PARAMS, b->host + b->mine * away, away);
-  int64_t came = zpr_copy_up(c, ring + b->mine * away * size, own.at, away * size, 0);
-  zpr_away_leaves(c, ZPR_CLASS_PARAMS, own, came);
+  zpr_view own = zpr_offloaded_read(c, ZPR_CLASS_PARAMS, b->host + b->mine * offloaded, offloaded);
+  int64_t came = zpr_copy_up(c, ring + b->mine * offloaded * size, own.at, offloaded * size, 0);
+  zpr_offloaded_leaves(c, ZPR_CLASS_PARAMS, own, came);
   zpr_copy_before(c, came);
-  zpr_group_all_gather(c, holders, ZPR_DATA, ring, away);
+  zpr_group_all_gather(c, holders, ZPR_DATA, ring, offloaded);
   const int64_t sent[2] = {send_down(c, b, ring, 0, b->mine), send_down(c, b, ring, b->mine + 1, b->shards)};
   *left = sent[1] > 0 ? sent[1] : sent[0];
 }
@@ -164,7 +164,7 @@ void zpr_await_bucket(zpr *c) {
     zpr_copy_before(c, c->state->returned[i]);
     c->state->returned[i] = 0;
   }
-  zpr_away_settle(c, ZPR_CLASS_PARAMS);
+  zpr_offloaded_settle(c, ZPR_CLASS_PARAMS);
 }
 
 /* ---- the update on the device ---- */
@@ -195,7 +195,7 @@ static piece next_piece(const pieces *x, int64_t begin) {
   piece p = {.begin = begin, .end = least(least(x->end, stretch->end), begin + s->bucket_elements)};
   for (int k = 0; k < ZPR_CLASSES; k++) {
     zpr_class class = (zpr_class)k;
-    int64_t here = zpr_own_here(x->c, class), most = least(zpr_away_most(x->c, class), x->end);
+    int64_t here = zpr_own_here(x->c, class), most = least(zpr_offloaded_most(x->c, class), x->end);
     p.at[k] = start[k] + (begin + stretch->here[k]) * bytes_of(x->c, class);
     p.end = least(p.end, begin < here ? here : begin + most);
   }
@@ -216,22 +216,23 @@ static void put_signs(const pieces *x, const piece *p, zpr_view view) {
 static zpr_view bring(const pieces *x, zpr_class class, piece *p, int64_t left) {
   zpr *c = x->c;
   int64_t size = bytes_of(c, class), ring = class == ZPR_CLASS_PARAMS ? c->stage->param_ring : c->stage->grad_ring;
-  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->away[class], count = p->end - p->begin;
-  zpr_view view = zpr_away_read(c, class, first, count);
+  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->offloaded[class], count = p->end - p->begin;
+  zpr_view view = zpr_offloaded_read(c, class, first, count);
   if (class == ZPR_CLASS_GRADS) put_signs(x, p, view);
   p->at[class] = ring + x->turn * c->stage->bucket_elements * size;
   zpr_copy_before(c, left);
   int64_t came = zpr_copy_up(c, zpr_at(c, p->at[class]), view.at, count * size, 0);
-  zpr_away_leaves(c, class, view, came);
+  zpr_offloaded_leaves(c, class, view, came);
   zpr_copy_before(c, came);
   return view;
 }
 
 static void send_back(pieces *x, const piece *p, zpr_view view) {
   zpr *c = x->c;
-  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->away[ZPR_CLASS_PARAMS], count = p->end - p->begin,
+  int64_t first = p->begin + zpr_stretch_of(x->stretches, p->begin)->offloaded[ZPR_CLASS_PARAMS],
+          count = p->end - p->begin,
           ticket = zpr_copy_down(c, view.at, zpr_at(c, p->at[ZPR_CLASS_PARAMS]), count * element_bytes(c));
-  zpr_away_put(c, ZPR_CLASS_PARAMS, view, first, count, ticket);
+  zpr_offloaded_put(c, ZPR_CLASS_PARAMS, view, first, count, ticket);
   x->ticket[x->turn] = ticket;
 }
 
@@ -252,8 +253,8 @@ static void update_piece(const pieces *x, const zpk_update *rule, const piece *p
   }
 }
 
-void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
-                            const zpk_update *rule) {
+void zpr_update_params_offloaded(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
+                                 const zpk_update *rule) {
   pieces x = {.c = c, .stretches = stretches, .blocks = blocks, .n = n, .end = zpr_state_here(c)};
   int64_t params = zpr_own_here(c, ZPR_CLASS_PARAMS), grads = zpr_own_here(c, ZPR_CLASS_GRADS);
   for (int64_t at = least(params, grads); at < x.end; x.turn = 1 - x.turn) {
@@ -269,5 +270,5 @@ void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_bl
     zpr_copy_wait(c, x.ticket[i]);
     zpr_copy_before(c, x.ticket[i]);
   }
-  zpr_away_settle(c, ZPR_CLASS_PARAMS);
+  zpr_offloaded_settle(c, ZPR_CLASS_PARAMS);
 }

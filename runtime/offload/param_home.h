@@ -1,4 +1,4 @@
-/* Private: parameters that may be off the device (home.h says which, away.h how they are got at): units get them
+/* Private: parameters that may be off the device (home.h says which, offloaded.h how they are got at): units get them
  * through a ring of two buffers (zpr_fetch_params, zpr_gather_params). */
 #ifndef ZPLAN_RT_PARAM_HOME_H
 #define ZPLAN_RT_PARAM_HOME_H
@@ -17,7 +17,7 @@ void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *
 void zpr_await_bucket(zpr *c);
 /* The optimizer on the device over the parts of blocks of own elements whose parameters or gradients are off it and
  * whose state is not, by pieces through the rings. */
-void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
-                            const zpk_update *rule);
+void zpr_update_params_offloaded(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
+                                 const zpk_update *rule);
 
 #endif

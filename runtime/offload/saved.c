@@ -1,6 +1,6 @@
 /* Saved values that leave the device. A unit works in a buffer; afterwards the first bytes are copied to its slot here,
  * the others go down to the host, and where they live on disks through one of four buffers there into the file. Before
- * backward all that comes back. Copies to and from the host run beside the kernels of other units. */
+ * backward all that comes back. Copies to and from the host run alongside the kernels of other units. */
 #include <assert.h>
 #include <stdlib.h>
 #include "device.h"
@@ -56,21 +56,21 @@ static void push(zpr_saving *s, moving m) {
 }
 
 static void put(zpr *c, zpr_saved v) {
-  assert(v.here_bytes >= 0 && v.away_bytes >= 0);
+  assert(v.here_bytes >= 0 && v.offloaded_bytes >= 0);
   zpr_saving *s = c->state->saving;
   const char *from = (const char *)v.at + v.here_bytes;
-  moving m = {.buffer = -1, .down = true, .at = v.away, .bytes = pages(v.away_bytes)};
+  moving m = {.buffer = -1, .down = true, .at = v.offloaded, .bytes = pages(v.offloaded_bytes)};
   zpr_copy(c, v.here, v.at, v.here_bytes);
-  if (v.away_bytes == 0) { /* its share is less than a line or a page; it still has its turn */
+  if (v.offloaded_bytes == 0) { /* its share is less than a line or a page; it still has its turn */
     push(s, m);
     return;
   }
   if (c->stage->saved_on_disk)
     m.buffer = take_buffer(c, s);
   else
-    zpr_host_used(c, v.away + v.away_bytes);
-  m.ticket =
-      zpr_copy_down(c, m.buffer < 0 ? zpr_host_at(c, v.away) : (void *)buffer_at(c, m.buffer), from, v.away_bytes);
+    zpr_host_used(c, v.offloaded + v.offloaded_bytes);
+  m.ticket = zpr_copy_down(c, m.buffer < 0 ? zpr_host_at(c, v.offloaded) : (void *)buffer_at(c, m.buffer), from,
+                           v.offloaded_bytes);
   push(s, m);
 }
 
@@ -82,12 +82,12 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
 }
 
 void zpr_saved_read(zpr *c, zpr_saved v) {
-  assert(v.away_bytes >= 0);
+  assert(v.offloaded_bytes >= 0);
   if (c->state->rehearses) return;
   zpr_saving *s = c->state->saving;
-  if (v.away_bytes == 0) return;
+  if (v.offloaded_bytes == 0) return;
   int b = take_buffer(c, s);
-  s->read[b] = zpr_file_read(c, buffer_at(c, b), v.away, pages(v.away_bytes));
+  s->read[b] = zpr_file_read(c, buffer_at(c, b), v.offloaded, pages(v.offloaded_bytes));
   s->ready[s->n_ready++] = b;
 }
 
@@ -101,16 +101,16 @@ static int take_read(zpr *c, zpr_saving *s) {
 }
 
 static void get(zpr *c, zpr_saved v) {
-  assert(v.here_bytes >= 0 && v.away_bytes >= 0);
+  assert(v.here_bytes >= 0 && v.offloaded_bytes >= 0);
   zpr_saving *s = c->state->saving;
   zpr_copy(c, v.at, v.here, v.here_bytes);
-  if (v.away_bytes == 0) {
+  if (v.offloaded_bytes == 0) {
     push(s, (moving){.buffer = -1});
     return;
   }
   int b = c->stage->saved_on_disk ? take_read(c, s) : -1;
-  int64_t ticket = zpr_copy_up(c, (char *)v.at + v.here_bytes, b < 0 ? zpr_host_at(c, v.away) : (void *)buffer_at(c, b),
-                               v.away_bytes, 0);
+  int64_t ticket = zpr_copy_up(c, (char *)v.at + v.here_bytes,
+                               b < 0 ? zpr_host_at(c, v.offloaded) : (void *)buffer_at(c, b), v.offloaded_bytes, 0);
   if (b >= 0) s->up[b] = ticket;
   push(s, (moving){.ticket = ticket, .buffer = b});
 }

@@ -21,12 +21,12 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t zpr_state_pieces(const zpr *c) {
   const zpr_stage *s = c->stage;
-  return s->state_away.elements > 0 ? (s->state_away.elements - 1) / s->window_elements + 1 : 0;
+  return s->state_offloaded.elements > 0 ? (s->state_offloaded.elements - 1) / s->window_elements + 1 : 0;
 }
 
 /* Elements of piece k, with what fills up its last page. */
 static int64_t whole_pages(const zpr *c, int64_t k) {
-  int64_t left = c->stage->state_away.elements - k * c->stage->window_elements;
+  int64_t left = c->stage->state_offloaded.elements - k * c->stage->window_elements;
   return least(c->stage->window_elements, (left + PAGE_ELEMENTS - 1) / PAGE_ELEMENTS * PAGE_ELEMENTS);
 }
 
@@ -42,7 +42,7 @@ static int64_t element_bytes(const zpr *c) {
 static int64_t window_of(const zpr *c, int64_t k) { return (zpr_state_pieces(c) - 1 - k) % c->stage->state_windows; }
 
 int64_t zpr_piece_before(const zpr *c, int64_t k) {
-  return c->stage->state_away.on_disk && k >= c->stage->state_windows ? k - c->stage->state_windows : -1;
+  return c->stage->state_offloaded.on_disk && k >= c->stage->state_windows ? k - c->stage->state_windows : -1;
 }
 
 /* On the device; -1: there is none of it. */
@@ -62,16 +62,17 @@ void zpr_moments_here(zpr *c, void *moment[ZPK_MOMENTS]) {
 }
 
 static char *window_at(zpr *c, int64_t k) {
-  return (char *)zpr_host_at(c, c->stage->state_away.host) + window_of(c, k) * whole_pages(c, 0) * element_bytes(c);
+  return (char *)zpr_host_at(c, c->stage->state_offloaded.host) +
+         window_of(c, k) * whole_pages(c, 0) * element_bytes(c);
 }
 
 zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
-  const zpr_away *away = &c->stage->state_away;
+  const zpr_offloaded *offloaded = &c->stage->state_offloaded;
   int64_t first = k * c->stage->window_elements, real = zpk_real_bytes(c->program->dtype);
   zpr_piece_of_state p = {.first = zpr_state_here(c) + first,
-                          .count = least(c->stage->window_elements, away->elements - first)};
-  int64_t stride = (away->on_disk ? whole_pages(c, k) : away->elements) * real;
-  char *at = away->on_disk ? window_at(c, k) : (char *)zpr_host_at(c, away->host) + first * real;
+                          .count = least(c->stage->window_elements, offloaded->elements - first)};
+  int64_t stride = (offloaded->on_disk ? whole_pages(c, k) : offloaded->elements) * real;
+  char *at = offloaded->on_disk ? window_at(c, k) : (char *)zpr_host_at(c, offloaded->host) + first * real;
   for (int a = 0; a < ZPR_ARRAYS; a++) {
     if (!is_there(c, a)) continue;
     p.array[a] = at;
@@ -81,7 +82,7 @@ zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
 }
 
 static int64_t place_in_file(const zpr *c, int64_t k) {
-  return c->stage->state_away.file + k * c->stage->window_elements * element_bytes(c);
+  return c->stage->state_offloaded.file + k * c->stage->window_elements * element_bytes(c);
 }
 
 /* Bytes [from, to) of piece k. */
@@ -97,7 +98,7 @@ static void request(zpr *c, int64_t k, bool write, int64_t from, int64_t to, zpr
 static zpr_requests move_arrays(zpr *c, int64_t k, unsigned arrays, bool write) {
   int64_t bytes = whole_pages(c, k) * zpk_real_bytes(c->program->dtype), from = 0, to = 0;
   zpr_requests all = {0};
-  if (!c->stage->state_away.on_disk) return all;
+  if (!c->stage->state_offloaded.on_disk) return all;
   for (int a = 0; a < ZPR_ARRAYS; a++) {
     if (!is_there(c, a)) continue;
     if (arrays >> a & 1) {
@@ -132,7 +133,7 @@ void zpr_state_flush(zpr *c) {
 /* Pieces are read whole, also to change some of their elements. */
 static void open_piece(zpr *c, int64_t k) {
   zpr_open_state *h = &c->state->open_state;
-  if (h->piece == k + 1 || !c->stage->state_away.on_disk) return;
+  if (h->piece == k + 1 || !c->stage->state_offloaded.on_disk) return;
   zpr_state_flush(c);
   zpr_requests_wait(c, zpr_read_arrays(c, k, ZPR_ALL_ARRAYS));
   h->piece = k + 1;
@@ -166,9 +167,9 @@ void zpr_state_zero(zpr *c) {
     if (place_of(c, (zpr_array)a) >= 0) zpr_zero(c, zpr_at(c, place_of(c, (zpr_array)a)), here);
   if (s->n_statistics > 0) zpr_zero(c, zpr_at(c, s->statistics), s->n_statistics * zpk_real_bytes(c->program->dtype));
   zpr_state_flush(c);
-  if (!s->state_away.on_disk && s->state_away.elements > 0)
-    memset(zpr_host_at(c, s->state_away.host), 0, (size_t)(s->state_away.elements * element_bytes(c)));
-  for (int64_t k = 0; s->state_away.on_disk && k < zpr_state_pieces(c); k++) {
+  if (!s->state_offloaded.on_disk && s->state_offloaded.elements > 0)
+    memset(zpr_host_at(c, s->state_offloaded.host), 0, (size_t)(s->state_offloaded.elements * element_bytes(c)));
+  for (int64_t k = 0; s->state_offloaded.on_disk && k < zpr_state_pieces(c); k++) {
     memset(window_at(c, k), 0, (size_t)(whole_pages(c, k) * element_bytes(c)));
     zpr_requests_wait(c, zpr_write_arrays(c, k, ZPR_ALL_ARRAYS));
   }

@@ -1,7 +1,7 @@
 /* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. zpr_shard_elements
- * - 1; the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
- * master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side, on a
- * disk piece by piece, so that a piece is one read and one write. */
+ * - 1; the last stage->state_offloaded.elements of them live on the host or on a disk, where weights belong to them:
+ * the f32 master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side,
+ * on a disk piece by piece, so that a piece is one read and one write. */
 #ifndef ZPLAN_RT_STATE_HOME_H
 #define ZPLAN_RT_STATE_HOME_H
 
@@ -24,7 +24,7 @@ enum { ZPR_ALL_ARRAYS = (1 << ZPR_ARRAYS) - 1 };
 unsigned zpr_state_arrays(const zpr_program *program);
 /* Elements of state on the device. */
 static inline int64_t zpr_state_here(const zpr *c) {
-  return zpr_shard_elements(c->stage) - c->stage->state_away.elements;
+  return zpr_shard_elements(c->stage) - c->stage->state_offloaded.elements;
 }
 
 /* What is worked on at once: elements [first, first + count) and where they stand in memory of the host. The arrays are
@@ -56,14 +56,15 @@ void zpr_state_flush(zpr *c);
 
 /* ---- the update on the host (host_update.c) ---- */
 typedef struct zpr_host_update zpr_host_update;
-/* For those of the rank's blocks of own elements whose state is away. NULL: none is. The stretches live as long. */
+/* For those of the rank's blocks of own elements whose state is offloaded. NULL: none is. The stretches live as
+ * long. */
 zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n);
 void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
 /* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
- * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (optimizer/one_bit_shards_away.c): weights
- * of all ranks down, where they are not here. */
+ * into momentum; weights by momentum, and up. With ZeRO 1 what an owner does (optimizer/one_bit_shards_offloaded.c):
+ * weights of all ranks down, where they are not here. */
 typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN, ZPR_PASS_OWNER } zpr_host_pass;
 /* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);

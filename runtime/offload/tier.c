@@ -17,11 +17,11 @@ struct zpr_tier {
   int64_t host_peak, file_peak, moved[ZPR_MOVE_COUNT];
 };
 
-/* Beside the trainer unless somebody says otherwise. */
+/* Alongside the trainer unless somebody says otherwise. */
 static const char *offload_folder(zpr *c, char path[ZPR_PATH]) {
   const char *chosen = c->state->options.offload_dir ? c->state->options.offload_dir : getenv("ZPLAN_OFFLOAD");
   if (chosen && *chosen) return chosen;
-  return zpr_beside_trainer(path, "offload");
+  return zpr_alongside_trainer(path, "offload");
 }
 
 void zpr_tier_open(zpr *c, bool check) {

@@ -1,7 +1,7 @@
 /* Private: what a rank keeps off its device. Two places, both laid out by the plan and made once, at the start:
  *   the host arena, stage->host_bytes of memory of the host, which a GPU copies from and to by itself (pinned);
  *   the file, stage->file_bytes on a disk of this node, which is removed as soon as it is open, so that nothing is left
- *   behind however the run ends.
+ *   after however the run ends.
  * Copies between the device's arena and the host arena are device.h's (zpr_copy_down, zpr_copy_up); here are the arena,
  * the file and the counts of what moved.
  *

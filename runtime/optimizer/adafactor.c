@@ -5,7 +5,7 @@
  *   2  squares of parameters and of updates, which all ranks sum as they do for the norm.
  *   3  parameters.
  * What of gradients, of squares and of parameters is off the device host_adafactor.c does; statistics never are.
- * Statistics are those of all trained parameters of a stage one behind the other, run by run. The scratch region has
+ * Statistics are those of all trained parameters of a stage one after the other, run by run. The scratch region has
  * the sums of an instance, and what arrives of them; then the factors of the tensor at work, and room for sums. */
 #include "adafactor.h"
 #include <assert.h>
@@ -52,10 +52,10 @@ typedef struct adafactor {
   int64_t n, tensors;          /* here; of all stages */
   zpr_factored *item, *graded; /* whole; what of it has its gradients on the device */
   reach *reach;
-  zpr_factored_step *step; /* of items */
-  double *squares;         /* [tensors][2]: of parameters, of updates */
-  double *pieces;          /* [pieces of the largest][2] */
-  zpr_factored_away *away; /* NULL: nothing is */
+  zpr_factored_step *step;           /* of items */
+  double *squares;                   /* [tensors][2]: of parameters, of updates */
+  double *pieces;                    /* [pieces of the largest][2] */
+  zpr_factored_offloaded *offloaded; /* NULL: nothing is */
 } adafactor;
 
 static int64_t padded(int64_t n, int64_t shares) { return (n + shares - 1) / shares * shares; }
@@ -177,14 +177,15 @@ static void *open_adafactor(zpr *c, const zpr_update_set *set) {
         a->item[a->n++] = t;
       }
   a->pieces = zpr_alloc(c, (size_t)most * 2, sizeof *a->pieces);
-  a->away = zpr_factored_away_open(c, set->away, &a->stretches, a->item, a->n, a->tensors, most_sums(c, a));
+  a->offloaded =
+      zpr_factored_offloaded_open(c, set->offloaded, &a->stretches, a->item, a->n, a->tensors, most_sums(c, a));
   return a;
 }
 
 static void close_adafactor(void *own) {
   adafactor *a = own;
   free(a->stretches.item);
-  zpr_factored_away_close(a->away);
+  zpr_factored_offloaded_close(a->offloaded);
   free(a->item);
   free(a->graded);
   free(a->reach);
@@ -212,7 +213,7 @@ static void sum_group(zpr *c, adafactor *a, group g, int64_t first, const zpk_up
   assert(2 * all * (int64_t)sizeof *sums <= room_of(c, g) && room_of(c, g) <= c->stage->scratch_bytes);
   zpr_zero(c, sums, room_of(c, g));
   zpr_adafactor_sums(c, rule, &a->graded[first], g.n, sums);
-  if (a->away) zpr_factored_away_sums(c, a->away, rule, &a->item[first], g.n, sums, all);
+  if (a->offloaded) zpr_factored_offloaded_sums(c, a->offloaded, rule, &a->item[first], g.n, sums, all);
   if (split > 0) add_sums(c, ZPR_TENSOR, sums, split, arriving);
   if (data > 1) add_sums(c, ZPR_DATA, sums, all, arriving);
   for (int k = 0; k < g.n; k++) zpr_adafactor_means(c, rule, &a->item[first + k], sums + a->item[first + k].sums);
@@ -250,12 +251,12 @@ static void find_squares(zpr *c, adafactor *a, const zpk_update *rule) {
     bool leaves = r.state < r.all; /* the host wants its factors */
     if (r.all == 0 || (!t->counted && !leaves)) continue;
     const void *factors = find_factors(c, a, t, &room);
-    if (leaves) zpr_factored_away_keep(c, a->away, t, factors);
+    if (leaves) zpr_factored_offloaded_keep(c, a->offloaded, t, factors);
     if (!t->counted) continue;
     square_part(c, a, rule, t, 0, r.state, false, factors, &room);
     square_part(c, a, rule, t, r.state, r.grads, true, factors, &room);
   }
-  if (a->away) zpr_factored_away_squares(c, a->away, rule, a->squares);
+  if (a->offloaded) zpr_factored_offloaded_squares(c, a->offloaded, rule, a->squares);
   zpr_world_sums(c, a->squares, 2 * a->tensors);
 }
 
@@ -303,8 +304,8 @@ static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_updat
   find_squares(c, a, &all);
   find_steps(c, a, &all);
   on_device d = {a, &all};
-  if (a->away)
-    zpr_factored_away_apply(c, a->away, &all, a->step, apply_here, &d);
+  if (a->offloaded)
+    zpr_factored_offloaded_apply(c, a->offloaded, &all, a->step, apply_here, &d);
   else
     apply_here(c, &d);
 }

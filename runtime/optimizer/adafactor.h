@@ -7,7 +7,7 @@
 #include "state.h"
 
 /* What Adafactor keeps of a parameter whole: of a matrix means of its rows, then of its columns; of a vector all of
- * them, as columns. Tensors of several matrices have those of all of them one behind the other. */
+ * them, as columns. Tensors of several matrices have those of all of them one after the other. */
 typedef struct zpr_statistics {
   int64_t rows, cols; /* numbers of either */
   int64_t height, width, elements;
@@ -63,24 +63,26 @@ void zpr_adafactor_apply(zpr *c, const zpk_update *rule, const zpr_factored *ten
                          double factor);
 
 /* ---- of what is off the device: host_adafactor.c ---- */
-typedef struct zpr_factored_away zpr_factored_away;
-/* items: the n tensors of this stage, whole; borrowed. most_sums: of an instance. NULL: nothing is away. */
-zpr_factored_away *zpr_factored_away_open(zpr *c, const zpr_host_update *away, const zpr_stretches *stretches,
-                                          const zpr_factored *items, int64_t n, int64_t tensors, int64_t most_sums);
-void zpr_factored_away_close(zpr_factored_away *away);
+typedef struct zpr_factored_offloaded zpr_factored_offloaded;
+/* items: the n tensors of this stage, whole; borrowed. most_sums: of an instance. NULL: nothing is offloaded. */
+zpr_factored_offloaded *zpr_factored_offloaded_open(zpr *c, const zpr_host_update *offloaded,
+                                                    const zpr_stretches *stretches, const zpr_factored *items,
+                                                    int64_t n, int64_t tensors, int64_t most_sums);
+void zpr_factored_offloaded_close(zpr_factored_offloaded *offloaded);
 /* Adds sums of squared gradients that are off the device to those of n tensors of an instance, of which there are
- * `count` with what fills them up; behind them on the device is room for as many. */
-void zpr_factored_away_sums(zpr *c, zpr_factored_away *away, const zpk_update *rule, const zpr_factored *items, int n,
-                            double *sums, int64_t count);
+ * `count` with what fills them up; after them on the device is room for as many. */
+void zpr_factored_offloaded_sums(zpr *c, zpr_factored_offloaded *offloaded, const zpk_update *rule,
+                                 const zpr_factored *items, int n, double *sums, int64_t count);
 /* Keeps the factors of a tensor, which are on the device. */
-void zpr_factored_away_keep(zpr *c, zpr_factored_away *away, const zpr_factored *item, const void *factors);
+void zpr_factored_offloaded_keep(zpr *c, zpr_factored_offloaded *offloaded, const zpr_factored *item,
+                                 const void *factors);
 /* Adds squares of parameters that are off the device, and of updates whose gradients are, to those of their tensors. */
-void zpr_factored_away_squares(zpr *c, zpr_factored_away *away, const zpk_update *rule, double *squares);
+void zpr_factored_offloaded_squares(zpr *c, zpr_factored_offloaded *offloaded, const zpk_update *rule, double *squares);
 /* New parameters. of_item: learning rate and factor by the items' numbers, as the device has them. */
 typedef struct zpr_factored_step {
   double lr, factor;
 } zpr_factored_step;
-void zpr_factored_away_apply(zpr *c, zpr_factored_away *away, const zpk_update *rule, const zpr_factored_step *of_item,
-                             zpr_between *between, void *arg);
+void zpr_factored_offloaded_apply(zpr *c, zpr_factored_offloaded *offloaded, const zpk_update *rule,
+                                  const zpr_factored_step *of_item, zpr_between *between, void *arg);
 
 #endif

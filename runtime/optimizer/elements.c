@@ -14,16 +14,16 @@ typedef struct on_device {
 static void update_here(zpr *c, void *arg) {
   const on_device *d = arg;
   zpr_update_blocks(c, d->set->here, d->rule);
-  zpr_update_params_away(c, d->set->stretches, d->set->blocks, d->set->n, d->rule);
+  zpr_update_params_offloaded(c, d->set->stretches, d->set->blocks, d->set->n, d->rule);
 }
 
 void zpr_update_elements(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule, int64_t step) {
   (void)own, (void)step;
   on_device d = {set, rule};
-  if (set->away && zpr_delays(c))
-    zpr_host_update_exchange(c, set->away, rule);
-  else if (set->away)
-    zpr_host_update_run(c, set->away, ZPR_PASS_UPDATE, rule, update_here, &d);
+  if (set->offloaded && zpr_delays(c))
+    zpr_host_update_exchange(c, set->offloaded, rule);
+  else if (set->offloaded)
+    zpr_host_update_run(c, set->offloaded, ZPR_PASS_UPDATE, rule, update_here, &d);
   else
     update_here(c, &d);
 }

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "adafactor.h"
-#include "away.h"
+#include "offloaded.h"
 
 /* Parts of a tensor that are summed at the same time, so that one matrix keeps more than a thread busy: as many for any
  * number of threads, and added in their order. */
 enum { SHARES = 16, AT_ONCE = 4096 /* sums that a thread takes */ };
 
-struct zpr_factored_away {
-  const zpr_host_update *away;
+struct zpr_factored_offloaded {
+  const zpr_host_update *offloaded;
   const zpr_stretches *stretches;
   const zpr_factored *item; /* whole */
   int64_t *number;          /* [tensors]: of a tensor's item; -1: it is on another stage */
@@ -32,11 +32,12 @@ static int64_t first_of(const zpr_factored *t) { return t->own.begin + t->own.to
 
 static int64_t statistics_of(const zpr_factored *t) { return t->has.rows + t->has.cols; }
 
-zpr_factored_away *zpr_factored_away_open(zpr *c, const zpr_host_update *away, const zpr_stretches *stretches,
-                                          const zpr_factored *items, int64_t n, int64_t tensors, int64_t most_sums) {
-  if (!away) return NULL;
-  zpr_factored_away *a = zpr_alloc(c, 1, sizeof *a);
-  a->away = away;
+zpr_factored_offloaded *zpr_factored_offloaded_open(zpr *c, const zpr_host_update *offloaded,
+                                                    const zpr_stretches *stretches, const zpr_factored *items,
+                                                    int64_t n, int64_t tensors, int64_t most_sums) {
+  if (!offloaded) return NULL;
+  zpr_factored_offloaded *a = zpr_alloc(c, 1, sizeof *a);
+  a->offloaded = offloaded;
   a->stretches = stretches;
   a->item = items;
   a->number = zpr_alloc(c, (size_t)tensors + 1, sizeof *a->number);
@@ -44,11 +45,11 @@ zpr_factored_away *zpr_factored_away_open(zpr *c, const zpr_host_update *away, c
   for (int64_t i = 0; i < n; i++) a->number[items[i].number] = i;
   a->factors = zpr_alloc(c, (size_t)c->stage->n_statistics + 1, (size_t)zpk_real_bytes(c->program->dtype));
   a->sums = zpr_alloc(c, (size_t)most_sums * SHARES + 1, sizeof *a->sums);
-  a->squares = zpr_alloc(c, (size_t)zpr_host_blocks(away) * 2 + 1, sizeof *a->squares);
+  a->squares = zpr_alloc(c, (size_t)zpr_host_blocks(offloaded) * 2 + 1, sizeof *a->squares);
   return a;
 }
 
-void zpr_factored_away_close(zpr_factored_away *a) {
+void zpr_factored_offloaded_close(zpr_factored_offloaded *a) {
   if (!a) return;
   free(a->number);
   free(a->factors);
@@ -99,7 +100,7 @@ static void add_shares(void *arg, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) x->sums[i] += x->sums[share * x->count + i];
 }
 
-/* To the room behind the device's sums, and with them. */
+/* To the room after the device's sums, and with them. */
 static void give_sums(zpr *c, const double *from, double *sums, int64_t count) {
   int64_t at_once = zpr_window_bytes(c) / (int64_t)sizeof *sums;
   for (int64_t at = 0, n; at < count; at += n) {
@@ -113,13 +114,13 @@ static void give_sums(zpr *c, const double *from, double *sums, int64_t count) {
 }
 
 /* The whole bucket, which of disks is whole pages. */
-void zpr_factored_away_sums(zpr *c, zpr_factored_away *a, const zpk_update *rule, const zpr_factored *items, int n,
-                            double *sums, int64_t count) {
+void zpr_factored_offloaded_sums(zpr *c, zpr_factored_offloaded *a, const zpk_update *rule, const zpr_factored *items,
+                                 int n, double *sums, int64_t count) {
   int64_t begin = most(items->bucket_begin, zpr_own_here(c, ZPR_CLASS_GRADS)), end = items->bucket_end;
   if (begin >= end) return;
   assert(2 * count * (int64_t)sizeof *sums <= c->stage->scratch_bytes);
   const zpr_stretch *stretch = zpr_stretch_of(a->stretches, begin);
-  zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, begin + stretch->away[ZPR_CLASS_GRADS], end - begin);
+  zpr_view view = zpr_offloaded_read(c, ZPR_CLASS_GRADS, begin + stretch->offloaded[ZPR_CLASS_GRADS], end - begin);
   summing x = {
       .rule = rule, .item = items, .begin = begin, .end = end, .grads = view.at, .sums = a->sums, .count = count};
   memset(a->sums, 0, (size_t)count * SHARES * sizeof *a->sums);
@@ -130,7 +131,7 @@ void zpr_factored_away_sums(zpr *c, zpr_factored_away *a, const zpk_update *rule
 
 /* ---- passes by the factors ---- */
 
-void zpr_factored_away_keep(zpr *c, zpr_factored_away *a, const zpr_factored *t, const void *factors) {
+void zpr_factored_offloaded_keep(zpr *c, zpr_factored_offloaded *a, const zpr_factored *t, const void *factors) {
   int64_t real = zpk_real_bytes(c->program->dtype), bytes = statistics_of(t) * real, at_once = zpr_window_bytes(c);
   char *to = a->factors + t->state * real;
   for (int64_t at = 0, n; at < bytes; at += n) {
@@ -141,7 +142,7 @@ void zpr_factored_away_keep(zpr *c, zpr_factored_away *a, const zpr_factored *t,
 }
 
 typedef struct pass {
-  const zpr_factored_away *a;
+  const zpr_factored_offloaded *a;
   zpk_update rule;
   const zpr_factored_step *step; /* NULL: squares */
   const zpr_host_part *part;
@@ -221,23 +222,23 @@ static void nothing(zpr *c, void *arg) {
   (void)arg;
 }
 
-void zpr_factored_away_squares(zpr *c, zpr_factored_away *a, const zpk_update *rule, double *squares) {
+void zpr_factored_offloaded_squares(zpr *c, zpr_factored_offloaded *a, const zpk_update *rule, double *squares) {
   pass x = {.a = a, .rule = *rule};
   const zpr_host_walk walk = {
-      .reads = 1 << ZPR_WEIGHTS, .gradients = ZPR_GRADIENTS_AWAY, .on_part = square_part, .arg = &x};
-  memset(a->squares, 0, (size_t)zpr_host_blocks(a->away) * 2 * sizeof *a->squares);
-  zpr_host_walk_run(c, a->away, &walk, nothing, NULL);
-  zpr_host_add_squares(a->away, a->squares, squares);
+      .reads = 1 << ZPR_WEIGHTS, .gradients = ZPR_GRADIENTS_OFFLOADED, .on_part = square_part, .arg = &x};
+  memset(a->squares, 0, (size_t)zpr_host_blocks(a->offloaded) * 2 * sizeof *a->squares);
+  zpr_host_walk_run(c, a->offloaded, &walk, nothing, NULL);
+  zpr_host_add_squares(a->offloaded, a->squares, squares);
 }
 
-void zpr_factored_away_apply(zpr *c, zpr_factored_away *a, const zpk_update *rule, const zpr_factored_step *step,
-                             zpr_between *between, void *arg) {
+void zpr_factored_offloaded_apply(zpr *c, zpr_factored_offloaded *a, const zpk_update *rule,
+                                  const zpr_factored_step *step, zpr_between *between, void *arg) {
   pass x = {.a = a, .rule = *rule, .step = step};
   const zpr_host_walk walk = {.reads = ZPR_ALL_ARRAYS,
                               .writes = ZPR_ALL_ARRAYS,
-                              .gradients = ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
+                              .gradients = ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_OFFLOADED,
                               .weights = true,
                               .on_part = apply_part,
                               .arg = &x};
-  zpr_host_walk_run(c, a->away, &walk, between, arg);
+  zpr_host_walk_run(c, a->offloaded, &walk, between, arg);
 }

@@ -29,23 +29,23 @@ static void apply(void *arg, const zpr_host_part *p) {
 
 enum { WEIGHTS = 1 << ZPR_WEIGHTS, MOMENTS = 1 << ZPR_MOMENT1 | 1 << ZPR_MOMENT2, AVERAGE = 1 << ZPR_AVERAGE };
 
-void zpr_host_lamb_moments(zpr *c, const zpr_host_update *away, const zpk_update *rule, double *sums, double *squares,
-                           zpr_between *between, void *arg) {
+void zpr_host_lamb_moments(zpr *c, const zpr_host_update *offloaded, const zpk_update *rule, double *sums,
+                           double *squares, zpr_between *between, void *arg) {
   pass x = {.rule = rule, .sums = sums};
   const zpr_host_walk walk = {.reads = WEIGHTS | MOMENTS,
                               .writes = MOMENTS,
-                              .gradients = ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_AWAY,
+                              .gradients = ZPR_GRADIENTS_HERE | ZPR_GRADIENTS_OFFLOADED,
                               .on_part = make_moments,
                               .arg = &x};
-  memset(sums, 0, (size_t)zpr_host_blocks(away) * 2 * sizeof *sums);
-  zpr_host_walk_run(c, away, &walk, between, arg);
-  zpr_host_add_squares(away, sums, squares);
+  memset(sums, 0, (size_t)zpr_host_blocks(offloaded) * 2 * sizeof *sums);
+  zpr_host_walk_run(c, offloaded, &walk, between, arg);
+  zpr_host_add_squares(offloaded, sums, squares);
 }
 
-void zpr_host_lamb_apply(zpr *c, const zpr_host_update *away, const zpk_update *rule, const double *ratios,
+void zpr_host_lamb_apply(zpr *c, const zpr_host_update *offloaded, const zpk_update *rule, const double *ratios,
                          zpr_between *between, void *arg) {
   pass x = {.rule = rule, .ratios = ratios};
   const zpr_host_walk walk = {
       .reads = WEIGHTS | MOMENTS | AVERAGE, .writes = WEIGHTS | AVERAGE, .weights = true, .on_part = apply, .arg = &x};
-  zpr_host_walk_run(c, away, &walk, between, arg);
+  zpr_host_walk_run(c, offloaded, &walk, between, arg);
 }

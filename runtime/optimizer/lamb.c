@@ -15,11 +15,11 @@
 
 typedef struct lamb {
   int64_t tensors;
-  double *squares; /* [tensors][2]: of the parameters, of the updates */
-  double *sums;    /* [blocks][2] */
-  double *ratio;   /* [blocks] */
-  double *ratios;  /* [tensors] */
-  double *away;    /* [blocks off the device][2] */
+  double *squares;   /* [tensors][2]: of the parameters, of the updates */
+  double *sums;      /* [blocks][2] */
+  double *ratio;     /* [blocks] */
+  double *ratios;    /* [tensors] */
+  double *offloaded; /* [blocks off the device][2] */
 } lamb;
 
 /* ---- numbers of tensors ---- */
@@ -70,7 +70,7 @@ static void *open_lamb(zpr *c, const zpr_update_set *set) {
   l->ratios = zpr_alloc(c, (size_t)l->tensors + 1, sizeof *l->ratios);
   l->sums = zpr_alloc(c, (size_t)set->here->n * 2 + 1, sizeof *l->sums);
   l->ratio = zpr_alloc(c, (size_t)set->here->n + 1, sizeof *l->ratio);
-  l->away = zpr_alloc(c, (size_t)zpr_host_blocks(set->away) * 2 + 1, sizeof *l->away);
+  l->offloaded = zpr_alloc(c, (size_t)zpr_host_blocks(set->offloaded) * 2 + 1, sizeof *l->offloaded);
   return l;
 }
 
@@ -80,7 +80,7 @@ static void close_lamb(void *own) {
   free(l->sums);
   free(l->ratio);
   free(l->ratios);
-  free(l->away);
+  free(l->offloaded);
   free(l);
 }
 
@@ -101,11 +101,11 @@ static void apply_here(zpr *c, void *arg) {
   zpr_lamb_apply(c, d->list, d->rule, d->lamb->ratio);
 }
 
-static void find_squares(zpr *c, on_device *d, const zpr_host_update *away) {
+static void find_squares(zpr *c, on_device *d, const zpr_host_update *offloaded) {
   lamb *l = d->lamb;
   memset(l->squares, 0, (size_t)l->tensors * 2 * sizeof *l->squares);
-  if (away)
-    zpr_host_lamb_moments(c, away, d->rule, l->away, l->squares, moments_here, d);
+  if (offloaded)
+    zpr_host_lamb_moments(c, offloaded, d->rule, l->offloaded, l->squares, moments_here, d);
   else
     moments_here(c, d);
   for (int64_t i = 0; i < d->list->n; i++) {
@@ -122,15 +122,15 @@ static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_updat
   lamb *l = own;
   zpr_block_list *list = set->here;
   on_device d = {l, list, rule};
-  find_squares(c, &d, set->away);
+  find_squares(c, &d, set->offloaded);
   for (int64_t i = 0; i < l->tensors; i++) {
     const double *of = &l->squares[2 * i];
     l->ratios[i] = of[0] > 0 && of[1] > 0 ? sqrt(of[0] / of[1]) : 1;
   }
   for (int64_t i = 0; i < list->n; i++) l->ratio[i] = l->ratios[list->block[i].tensor];
-  if (zpr_compresses(c->program)) zpr_coefficients_average(c, l->ratios);
-  if (set->away)
-    zpr_host_lamb_apply(c, set->away, rule, l->ratios, apply_here, &d);
+  if (zpr_is_one_bit(c->program)) zpr_coefficients_average(c, l->ratios);
+  if (set->offloaded)
+    zpr_host_lamb_apply(c, set->offloaded, rule, l->ratios, apply_here, &d);
   else
     apply_here(c, &d);
 }

@@ -13,12 +13,12 @@ int64_t zpr_tensor_number_on(const zpr *c, int stage, int r, int64_t i, int k);
 /* How many parameters a stage has, of all instances. */
 int64_t zpr_tensors_of(const zpr_stage *stage);
 
-/* ---- of what is away: host_lamb.c. `between` is work for the device ---- */
-/* New moments; adds squares of parameters and of updates to those of their tensors. sums: [blocks away][2]. */
-void zpr_host_lamb_moments(zpr *c, const zpr_host_update *away, const zpk_update *rule, double *sums, double *squares,
-                           zpr_between *between, void *arg);
+/* ---- of what is offloaded: host_lamb.c. `between` is work for the device ---- */
+/* New moments; adds squares of parameters and of updates to those of their tensors. sums: [blocks offloaded][2]. */
+void zpr_host_lamb_moments(zpr *c, const zpr_host_update *offloaded, const zpk_update *rule, double *sums,
+                           double *squares, zpr_between *between, void *arg);
 /* New parameters, by the ratios of tensors. */
-void zpr_host_lamb_apply(zpr *c, const zpr_host_update *away, const zpk_update *rule, const double *ratios,
+void zpr_host_lamb_apply(zpr *c, const zpr_host_update *offloaded, const zpk_update *rule, const double *ratios,
                          zpr_between *between, void *arg);
 
 /* ---- by the back ends: cpu/lamb.c, cuda/lamb.c ---- */

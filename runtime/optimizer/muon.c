@@ -6,7 +6,7 @@
  *   of those who hold the same elements every one updates all of them: gradients are summed, so they have the same
  * bits; with ZeRO the n data ranks exchange shards of n instances of a run at a time, so that each has all of one,
  * which it works on, and exchange back. At the end of a run there are fewer: their shards pass through the scratch
- * region, and what stands beside them travels, too, so that every exchange sends the same; tensor ranks gather the
+ * region, and what stands alongside them travels, too, so that every exchange sends the same; tensor ranks gather the
  * matrices that they share, one by one, and all of them work on these. The scratch region has, each at a multiple of
  * 256 bytes, with ZeRO one instance; then, also where shards pass, for the largest matrix a copy (of a shared one all
  * ranks' parts, padded, and the matrix itself) and two squares of its shorter side. */
@@ -191,7 +191,7 @@ static void use_work(zpr *c, const matrices *of) {
   }
 }
 
-/* Shards stand one behind the other, instance by instance. */
+/* Shards stand one after the other, instance by instance. */
 static void orthogonalise_shards(zpr *c, const muon *all, const matrices *of) {
   const zpr_run *run = of->run;
   zpr_group owners = zpr_part_of(c, run->kind).holders;

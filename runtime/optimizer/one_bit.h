@@ -1,6 +1,6 @@
 /* Private to the step's end: 1-bit Adam (one_bit.c). */
-#ifndef ZPLAN_RT_COMPRESS_H
-#define ZPLAN_RT_COMPRESS_H
+#ifndef ZPLAN_RT_ONE_BIT_H
+#define ZPLAN_RT_ONE_BIT_H
 
 #include "device.h"
 #include "state.h"
@@ -17,19 +17,19 @@ static inline bool zpr_is_frozen(const zpr *c) {
 /* From the gradients of this replica to the momentum of all, of the blocks, whose state is on the device, and of those
  * that the host updates (NULL: none). rule->grad_scale counts on a gradient that is the replicas'
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
-void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+void zpr_exchange_momentum(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *offloaded,
                            const zpk_update *rule);
 /* The exchange alone, of momentum that is there. */
-void zpr_exchange_signs(zpr *c, const zpr_host_update *away);
+void zpr_one_bit_exchange(zpr *c, const zpr_host_update *offloaded);
 
-/* ---- one_bit_away.c ---- */
+/* ---- one_bit_offloaded.c ---- */
 /* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */
 int64_t zpr_blocks_here(const zpr *c, int part);
-/* What the host does of records that are on the device, beside the functions below: this rank's momentum of all parts,
- * side by side; the mean of part `part`, which is this rank's; and back, from all parts. */
-void zpr_pack_away(zpr *c, char *records);
-void zpr_average_away(zpr *c, int part, const char *records, char *mean);
-void zpr_unpack_away(zpr *c, const char *records);
+/* What the host does of records that are on the device, alongside the functions below: this rank's momentum of all
+ * parts, side by side; the mean of part `part`, which is this rank's; and back, from all parts. */
+void zpr_pack_offloaded(zpr *c, char *records);
+void zpr_average_offloaded(zpr *c, int part, const char *records, char *mean);
+void zpr_unpack_offloaded(zpr *c, const char *records);
 
 /* Blocks [first, first + count) of a record of so many blocks on the device, from and to memory of the host.
  * Tickets. */

@@ -2,7 +2,7 @@
  * knows the ratio |x| / |update| that LAMB would scale a tensor's update by had the variance gone on. So while it is
  * LAMB a moving average of the ratio is kept, and then it is scaled by how far the variance has moved: by the largest
  * sqrt(v) / sqrt(fresh) of the tensor's elements, where `fresh` is the variance that goes on by the gradients which the
- * exchanged momenta stand for (kernels/optimizer/compress.c). That factor keeps within bounds (factor_min, factor_max),
+ * exchanged momenta stand for (kernels/optimizer/one_bit.c). That factor keeps within bounds (factor_min, factor_max),
  * and moves by a share of itself a step at most (factor_threshold). Ratios of LAMB here are not bounded, nor is their
  * average, of which a step leaves coeff_beta. With ZeRO 1 owners know the gradient (one_bit_shards.c), and the largest
  * ratio of a tensor is that of all who own parts of it.
@@ -80,7 +80,7 @@ static void keep_moments(zpr *c, zpr_coefficients *k) {
   k->followed = true;
 }
 
-/* own: with ZeRO 1 what is owed, else NULL. */
+/* own: with ZeRO 1 the error, else NULL. */
 static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
   zpr_one_bit_shards *shards = own;
   zpr_block_list *list = set->here;

@@ -1,11 +1,11 @@
-/* 1-bit Adam with ZeRO 1, once the variance is frozen (formulas in kernels/optimizer/compress.c): a rank has moments
- * and exact weights of what it owns alone. Every rank owes its own gradients, all of them, and sends the owners signs
+/* 1-bit Adam with ZeRO 1, once the variance is frozen (formulas in kernels/optimizer/one_bit.c): a rank has moments
+ * and exact weights of what it owns alone. Every rank adds its gradients to its error and sends the owners signs
  * and scales; an owner updates, and sends all of them signs and scales of what their weights shall change by. So a rank
  * keeps one error of every element, and with weights that are no copy of its own another one of what it owns.
  *
- * The record of an owner has its own elements in their order. The gradients are not needed any more once they are owed,
- * so the records lie in their place. Weights that are padding would take part where their neighbours do: they become
- * zero again. */
+ * The record of an owner has its own elements in their order. The gradients are not needed any more once the error has
+ * them, so the records lie in their place. Weights that are padding would take part where their neighbours do: they
+ * become zero again. */
 #include "one_bit_shards.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct zpr_one_bit_shards {
   double *squares;
 };
 
-/* ---- what is owed ---- */
+/* ---- errors ---- */
 
 /* Elements [begin, end) of instance i of a run, by their owners. */
 static int64_t cut(zpr *c, const zpr_run *run, int64_t i, zpr_block b, zpr_owned_block *out) {
@@ -131,12 +131,12 @@ double zpr_one_bit_shards_squares(zpr *c, void *shards) {
   return sum;
 }
 
-/* Weights, what this rank, as an owner, has more than they have, and what it owes others: no checkpoint
+/* Weights, what this rank, as an owner, has more than they have, and its error: no checkpoint
  * has that. */
 static void clear_padding(zpr *c, const zpr_one_bit_shards *o) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *weights = zpr_at(c, c->stage->params);
-  float *owed = c->stage->server_error >= 0 ? zpr_at(c, c->stage->server_error) : NULL;
+  float *server_error = c->stage->server_error >= 0 ? zpr_at(c, c->stage->server_error) : NULL;
   for (int64_t i = 0; i < o->n_padding; i++) {
     const zpr_block *b = &o->padding[i].block;
     zpr_zero(c, weights + b->begin * size, (b->end - b->begin) * size);
@@ -144,8 +144,8 @@ static void clear_padding(zpr *c, const zpr_one_bit_shards *o) {
     if (o->padding[i].owner != c->d) continue;
     int64_t begin = b->begin + b->to_state, end = b->end + b->to_state, here = zpr_state_here(c);
     int64_t cut = here < begin ? begin : here < end ? here : end;
-    if (owed && begin < cut) zpr_zero(c, owed + begin, (cut - begin) * 4);
-    zpr_owner_clear_away(c, cut, end);
+    if (server_error && begin < cut) zpr_zero(c, server_error + begin, (cut - begin) * 4);
+    zpr_owner_clear_offloaded(c, cut, end);
   }
 }
 
@@ -166,8 +166,8 @@ static places places_of(zpr *c) {
 const void *zpr_one_bit_shards_send(zpr *c, zpr_one_bit_shards *o, const zpk_update *rule) {
   zpr_group g = zpr_axis_group(c, ZPR_DATA);
   places at = places_of(c);
-  zpr_owe_blocks(c, o->blocks, o->n, rule->grad_scale * (1 - rule->beta1));
-  zpr_pack_owed(c, o->blocks, o->n, at.sent);
+  zpr_add_to_errors(c, o->blocks, o->n, rule->grad_scale * (1 - rule->beta1));
+  zpr_pack_errors(c, o->blocks, o->n, at.sent);
   zpr_group_exchange(c, &g, ZPR_DATA, at.sent, at.record, at.record, at.theirs);
   return at.theirs;
 }
@@ -196,8 +196,8 @@ static void update_here(zpr *c, void *arg) {
 
 static void update(zpr *c, void *own, const zpr_update_set *set, const zpk_update *rule) {
   owner here = {set->here->block, set->here->n, rule, zpr_one_bit_shards_send(c, own, rule)};
-  if (set->away)
-    zpr_owner_away(c, set->away, rule, here.theirs, zpr_one_bit_shards_record(c), update_here, &here);
+  if (set->offloaded)
+    zpr_owner_offloaded(c, set->offloaded, rule, here.theirs, zpr_one_bit_shards_record(c), update_here, &here);
   else
     update_here(c, &here);
   zpr_one_bit_shards_share(c, own);

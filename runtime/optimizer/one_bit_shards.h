@@ -1,6 +1,6 @@
 /* Private to the step's end: 1-bit Adam with ZeRO 1 (one_bit_shards.c). */
-#ifndef ZPLAN_RT_COMPRESS_SHARDS_H
-#define ZPLAN_RT_COMPRESS_SHARDS_H
+#ifndef ZPLAN_RT_ONE_BIT_SHARDS_H
+#define ZPLAN_RT_ONE_BIT_SHARDS_H
 
 #include "device.h"
 #include "state_home.h"
@@ -25,21 +25,21 @@ const void *zpr_one_bit_shards_send(zpr *c, zpr_one_bit_shards *shards, const zp
 void *zpr_one_bit_shards_record(zpr *c);
 void zpr_one_bit_shards_share(zpr *c, zpr_one_bit_shards *shards);
 
-/* ---- one_bit_shards_away.c ---- */
+/* ---- one_bit_shards_offloaded.c ---- */
 /* The owner's side where its state is on the host, by all ranks' records on the device, to the record there; in between
  * `here`, work for the device. */
-void zpr_owner_away(zpr *c, const zpr_host_update *away, const zpk_update *rule, const char *records, char *record,
-                    zpr_between *here, void *arg);
+void zpr_owner_offloaded(zpr *c, const zpr_host_update *offloaded, const zpk_update *rule, const char *records,
+                         char *record, zpr_between *here, void *arg);
 /* Own elements [begin, end), of a piece of the state; weights of all ranks, from the piece's first on: as they came. */
-void zpr_owner_update_away(zpr *c, const zpk_update *rule, const zpr_piece_of_state *piece, const char *weights,
-                           int64_t begin, int64_t end);
+void zpr_owner_update_offloaded(zpr *c, const zpk_update *rule, const zpr_piece_of_state *piece, const char *weights,
+                                int64_t begin, int64_t end);
 /* Zero where elements are padding: weights of all ranks, and what this owner has more. */
-void zpr_owner_clear_away(zpr *c, int64_t begin, int64_t end);
+void zpr_owner_clear_offloaded(zpr *c, int64_t begin, int64_t end);
 
 /* ---- by the back ends: cpu/one_bit_shards.c, cuda/one_bit_shards.c ---- */
 /* error += scale gradient; then what of it is sent, to the owners' records, side by side. */
-void zpr_owe_blocks(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale);
-void zpr_pack_owed(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records);
+void zpr_add_to_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, double scale);
+void zpr_pack_errors(zpr *c, const zpr_owned_block *blocks, int64_t n, void *records);
 /* The owner's side, by all ranks' records of what it owns (NULL: momentum is new already); to the record of what they
  * shall add to their weights. ratio: of the blocks' learning rates; NULL: 1. */
 void zpr_owner_update(zpr *c, const zpr_block *mine, int64_t n, const zpk_update *rule, const double *ratio,

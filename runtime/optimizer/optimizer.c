@@ -14,7 +14,7 @@ const zpr_optimizer_row *zpr_optimizer_of(const zpr_program *program) {
 
 const zpr_one_bit_row *zpr_one_bit_of(const zpr_program *program) {
   const zpr_one_bit_row *const *way = zpr_optimizer_of(program)->one_bit;
-  if (!zpr_compresses(program)) return NULL;
+  if (!zpr_is_one_bit(program)) return NULL;
   assert(way);
   while (!(*way)->applies(program)) way++;
   return *way;

@@ -13,7 +13,7 @@ typedef struct zpr_update_set {
   const zpr_block *blocks; /* all own elements */
   int64_t n;
   zpr_block_list *here; /* whose state is on the device, cut where it ends, matrices of zpr_param.orthogonal left out */
-  zpr_host_update *away; /* the others; NULL: none */
+  zpr_host_update *offloaded; /* the others; NULL: none */
 } zpr_update_set;
 
 enum { ZPR_MOST_RECORDED = 8 };
@@ -23,7 +23,7 @@ enum { ZPR_MOST_RECORDED = 8 };
 typedef struct zpr_one_bit_row {
   const char *name; /* "Adam": what is exchanged in 1 bit */
   bool (*applies)(const zpr_program *program);
-  unsigned arrays; /* of the state beside the optimizer's, bits by zpr_array */
+  unsigned arrays; /* of the state alongside the optimizer's, bits by zpr_array */
   void *(*open)(zpr *c);
   void (*close)(zpr *c, void *own);
   /* Sum of squares of this replica's gradients. */

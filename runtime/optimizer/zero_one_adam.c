@@ -4,7 +4,7 @@
  * Between two exchanges a rank moves by its own momentum: weights are a - S / denominator, where a are those of the
  * last exchange, which all ranks have, and S sums momentum times rate. An exchange is 1-bit Adam's, of the mean of the
  * momenta with these weights, which becomes the momentum of all; a moves by it and by the sum of the rates. Decay is
- * that of a, alike on all ranks. Errors are owed to momentum, as 1-bit Adam's, so that they mean the same when the rate
+ * that of a, alike on all ranks. Errors are of momentum, as 1-bit Adam's, so that they mean the same when the rate
  * changes.
  *
  * A step that is followed by a checkpoint, or is the last one, exchanges whatever the intervals say: a checkpoint has
@@ -61,7 +61,7 @@ static void exchange(zpr *c, const zpr_block *blocks, int64_t n, const zpk_updat
   zpk_update all = *rule;
   zpr_local_mean(c, blocks, n, local->total);
   copy_anchor(c, true);
-  zpr_exchange_signs(c, NULL);
+  zpr_one_bit_exchange(c, NULL);
   all.kind = ZPK_ADAM; /* decay has been */
   all.lr = local->total;
   all.bias1 = 1;

@@ -1,5 +1,5 @@
 /* OpenBLAS: opened at run time, because it reads OPENBLAS_CORETYPE while it is loaded and would otherwise choose its
- * kernels before main. One thread a call: its own threads would spin beside ours on the same cores. */
+ * kernels before main. One thread a call: its own threads would spin alongside ours on the same cores. */
 #define _GNU_SOURCE
 #include "openblas.h"
 #include <assert.h>

@@ -104,7 +104,7 @@ def check_words(tally, folder):
 
 
 def check_space(tally, folder):
-    """What a plan may hold is what its program has; what is pinned and missing is refused by name."""
+    """What a plan may hold is what its program has; what is pinned and missing is rejected with a message."""
     disks = write(folder, "disks", 'offload[gradients] = "nvme"  offload[optimizer] = "nvme"', node="dgx2", precision="mixed_fp16")
     tally.check("gradients on disks", plan_of(disks).get("error") is None, str(plan_of(disks).get("error")))
     ran = harness.zplan(disks, "--for", "megatron")

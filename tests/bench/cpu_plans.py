@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs CPU plans of one and two ranks from one to 124 million parameters and prints predicted beside measured step times, the
+"""Runs CPU plans of one and two ranks from one to 124 million parameters and prints predicted alongside measured step times, the
 median error, and Kendall's tau of the order.
 
     cpu_plans.py ZPLAN TEXT [GROUP...]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of a GPT whose optimizer's state is on the host, updated at once and beside the next step, in turn on this machine.
+"""Steps of a GPT whose optimizer's state is on the host, updated at once and alongside the next step, in turn on this machine.
 
     delayed_update.py [ROUNDS]     5 rounds unless told otherwise, about two minutes; ZPLAN=path: another binary than build/release/zplan;
                                    BEFORE="chrt -f 1": words before every timed run, here for a machine whose cores others use, too

@@ -62,7 +62,7 @@ def target_of(line):
 
 
 def blocks_of(code):
-    """code: [(address, line)]. Cut before what is jumped to and behind what jumps."""
+    """code: [(address, line)]. Cut before what is jumped to and after what jumps."""
     begins = {target_of(line) for _, line in code if op_of(line) in ("BRA", "BSSY") and "0x" in line}
     blocks = [[]]
     for address, line in code:

@@ -3,7 +3,7 @@
  *   bench_products LIBRARY DTYPE THREADS      openblas, onednn or choose; f32, f64 or bf16
  *
  * Rates are per second of processor time of a thread, the median of ROUNDS: other work on the machine disturbs them
- * less than wall time. products.sh runs it for several libraries and kernels and lays the rows beside each other. */
+ * less than wall time. products.sh runs it for several libraries and kernels and lays the rows alongside each other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

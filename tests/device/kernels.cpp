@@ -1,5 +1,5 @@
 /* The device kernels of the runtime's tests: all of kernels/cuda, and one row kernel as zplan would generate it.
- * Compiled for the host, with the emulation of threads behind it. */
+ * Compiled for the host, with the emulation of threads after it. */
 #define ZPD_AXES
 #define ZPD_EXPERTS
 #define ZPD_ONE_BIT

@@ -12,7 +12,7 @@
 5. The kernels of a GPU trainer compile where NVRTC is on this machine.
 
 Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
-So runs differ as the run on one rank differs from f64, which the test prints beside; measured:
+So runs differ as the run on one rank differs from f64, which the test prints alongside; measured:
 
 - loss 2e-3 (measured 4.2e-4; one rank against f64: 2.6e-4);
 - gradient norm 3e-2 (measured 7.4e-3; against f64: 7.3e-3): the rounding of a gradient is one of many of its elements', but the

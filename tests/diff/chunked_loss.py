@@ -8,7 +8,7 @@ tensor ranks. Split backward, where the weight's gradient does not wait; ZeRO wi
 experts; the emulated GPU. Losses, gradient norms and parameters of 4 steps; allowed: 1e-12 of losses and norms in f64, whose sums over rows are
 in another order (measured: 1e-15), else as in layouts.py. State and saved values off the device: offload.py and offload_values.py have rows of this, bf16.py of 16 bits.
 
-Beside the table: a validation, for which no backward makes the loss, says the same; numbers of parts that the sequence does not have are refused.
+Alongside the table: a validation, for which no backward makes the loss, says the same; numbers of parts that the sequence does not have are refused.
 """
 import json
 import os

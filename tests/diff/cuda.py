@@ -49,14 +49,14 @@ TABLE = (
     layout("llama", "fp64", 2, 2, 1, recompute="full"),
     layout("moe", "fp64", 2, 1, 1, recompute="full"),  # experts cut over tensor ranks
     layout("moe", "fp64", 1, 1, 4, zero=1, more=GROUPS),  # whole ones over data ranks
-    layout("moe", "fp64", 1, 1, 4, zero=2, more=GROUPS),  # their buckets come and go beside the units
+    layout("moe", "fp64", 1, 1, 4, zero=2, more=GROUPS),  # their buckets come and go alongside the units
     layout("moe", "fp64", 1, 2, 2, zero=3, more=GROUPS, nccl=True),
     layout("moe", "fp32", 1, 1, 1),
     layout("gpt", "fp64", 1, 2, 2, schedule="interleaved", chunks=2, recompute="full", zero=1, nccl=True),
     layout("gpt", "fp64", 2, 2, 1, schedule="zb_v", chunks=2, nccl=True),
     layout("moe", "fp64", 1, 2, 2, more=GROUPS, recompute="full", nccl=True),
     layout("llama", "fp32", 2, 1, 1, recompute="selective"),
-    # Gradients are summed over the data ranks beside the last backward: tied weights on one stage, on two, on one by two chunks; a
+    # Gradients are summed over the data ranks alongside the last backward: tied weights on one stage, on two, on one by two chunks; a
     # backward in two parts; sequence-split norms; uneven heads, whose padding takes part in no sum.
     layout("gpt", "fp64", 1, 2, 2, schedule="zb_v", chunks=2),
     layout("gpt", "fp64", 1, 2, 2, schedule="zb_h1", zero=1, nccl=True),
@@ -121,7 +121,7 @@ LENGTHS = (("bert", "fp64", 1, 1, 1e-5), ("lines", "fp64", 2, 2, 1e-5), ("lines"
 
 
 def check_validation(tally, title, log, expected, bound):
-    """That behind the last step: a mean over the labels of its samples, each once."""
+    """That after the last step: a mean over the labels of its samples, each once."""
     with open(log, encoding="utf-8") as lines:
         got = [event for event in map(json.loads, lines) if event.get("event") == "validate"][-1]
     for part, value in expected["losses"].items():

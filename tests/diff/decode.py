@@ -69,8 +69,8 @@ def two_at_once(tally, place):
     questions = [("--prompt", prompt, "--tokens", 8) for prompt in ("!", LONG)]
     alone = [sample(place, *words)[1] for words in questions]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        beside = [answer for _, answer in pool.map(lambda words: sample(place, *words), questions)]
-    tally.check("two at once", alone == beside and all(alone), "%s, alone %s" % (beside, alone))
+        alongside = [answer for _, answer in pool.map(lambda words: sample(place, *words), questions)]
+    tally.check("two at once", alone == alongside and all(alone), "%s, alone %s" % (alongside, alone))
 
 
 def evaluate(tally, folder, place):
@@ -119,7 +119,7 @@ def refuse_machines(tally, place):
 
 
 def both_ways(folder):
-    """t5.dz with attention that sees the whole text behind every layer of the decoder."""
+    """t5.dz with attention that sees the whole text after every layer of the decoder."""
     path, more = os.path.join(folder, "both.dz"), "    q, k, v = split(linear(y, 3 * d), 3)\n    y = y + linear(attention(q, k, v, heads, causal = false), d)\n"
     with open(os.path.join(HERE, "t5.dz")) as file:
         text = file.read().replace("  }\n  decoder_norm", more + "  }\n  decoder_norm")
@@ -160,7 +160,7 @@ def main():
         place = checkpoint(tally, folder, "both", both_ways(folder))
         if place:
             outcome, _ = sample(place, "--prompt", "*")
-            said = "the decoder does not go on with a text position by position: attention sees what comes behind a token"
+            said = "the decoder does not go on with a text position by position: attention sees what comes after a token"
             tally.check("refused: a decoder that sees both ways", outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
         place = checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
         if place:

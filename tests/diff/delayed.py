@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`train { delayed_update = after(K) }`: from step K + 1 on an update runs on the host beside the next step, whose gradients are one update old.
+"""`train { delayed_update = after(K) }`: from step K + 1 on an update runs on the host alongside the next step, whose gradients are one update old.
 
     delayed.py [--all] [--only TEXT] [--list] [--jobs N] [--verbose]
 
@@ -9,7 +9,7 @@
    weight, experts, 16 bits; --all has more of them. --check-memory in all: peaks of device and host, bytes moved and sent are the plan's.
 3. Runs in parts end with the same bytes: stopped while an update waits, before it, in steps that fp16 skips; another layout goes on, too. A run
    without delay goes on with the weights that the last update made. What stops is the checkpoint's word: without its file of stale weights it trains another thing.
-4. What it cannot be combined with is refused by name; plan files that say another staleness are not sound.
+4. What it cannot be combined with is rejected with a message; plan files that say another staleness are not sound.
 """
 import collections
 import json
@@ -21,7 +21,7 @@ import sys
 import offload  # puts tests/support on the path
 import harness
 import trainings
-from offload import away
+from offload import offloaded
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.join(os.path.dirname(HERE), "torch")
@@ -34,10 +34,10 @@ DELAYED, LATE = "train.delayed_update", trainings.Expression("after(%d)" % AFTER
 
 def late(model, precision, t, p, d, homes, **settings):
     """A row: delayed, judged by one rank of emulated GPU whose update is delayed, too."""
-    one = away(model, precision, t, p, d, homes, **{DELAYED: LATE}, **settings)
+    one = offloaded(model, precision, t, p, d, homes, **{DELAYED: LATE}, **settings)
     chosen = dict(one.settings)
     kept = {key: chosen[key] for key in (DELAYED, "optimizer", "train.ema") if key in chosen}
-    reference = dict(trainings.reference_for(chosen), **kept, **{"away.optimizer": "host:8"})
+    reference = dict(trainings.reference_for(chosen), **kept, **{"offloaded.optimizer": "host:8"})
     return one._replace(reference=tuple(reference.items()))
 
 
@@ -118,7 +118,7 @@ Trainer = collections.namedtuple("Trainer", "place plan")
 def prepared(folder, name, precision, t, p, d, homes, more=None, **settings):
     place = os.path.join(folder, name)
     os.makedirs(place)
-    one = away("gpt", precision, t, p, d, homes, **dict({DELAYED: LATE} if more is None else more, **settings))
+    one = offloaded("gpt", precision, t, p, d, homes, **dict({DELAYED: LATE} if more is None else more, **settings))
     return Trainer(place, offload.make_plan("gpt", dict(one.settings), place)[0])
 
 

@@ -172,7 +172,7 @@ def check_trainer(tally, folder, name, ranks):
 
 
 def check_mends(tally, folder):
-    """The U between two ranks: it finds the pattern of the made-up images, and beside it the noise, uniform in -1 .. 1, of the numbers that it sees: better than
+    """The U between two ranks: it finds the pattern of the made-up images, and alongside it the noise, uniform in -1 .. 1, of the numbers that it sees: better than
     the variance of the noise, 1/3, which the pattern alone leaves."""
     log = os.path.join(folder, "u.jsonl")
     outcome = zplan("run", example("uvit_tiny"), "--ranks", 2, "--set", "pipeline=2", "--set", "plan.data=1", "--steps", 40, "-o", os.path.join(folder, "u"), "--log", log, "--", "--checkpoint",

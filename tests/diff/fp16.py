@@ -149,7 +149,7 @@ def check_fixed(suite, reference):
 def check_offload(suite):
     """A skipped step updates nothing, so less moves. --check-memory compares what the applied ones moved with the plan, and the log has
     as much of them as of a run that skips none."""
-    one, homes = small("gpt", 1, 1, 1, batch=4), {"away.optimizer": "host:8", "away.gradients": "host:4"}
+    one, homes = small("gpt", 1, 1, 1, batch=4), {"offloaded.optimizer": "host:8", "offloaded.gradients": "host:4"}
     ends = []
     for name, initial in (("skips", 1 << 22), ("skips none", 1024)):
         place = os.path.join(suite.folder, "offload " + name)

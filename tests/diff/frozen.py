@@ -191,7 +191,7 @@ def check_refusals(tally):
         outcome = harness.zplan("check", model, "--set", setting)
         tally.check("refused: %s" % setting, outcome.status == 1 and text in outcome.err and "--set" in outcome.err, outcome.tail())
     outcome = harness.zplan("check", model, "--set", 'train.frozen=["wte"]', *LORA[:2])
-    tally.check("refused: frozen beside adapt", outcome.status == 1 and "`adapt` freezes all parameters" in outcome.err, outcome.tail())
+    tally.check("refused: frozen alongside adapt", outcome.status == 1 and "`adapt` freezes all parameters" in outcome.err, outcome.tail())
     outcome = harness.zplan("check", moe, "--set", 'train.adapt=lora(rank = 2, dropout = 0.1, of = ["*experts.w2"])')
     tally.check("refused: dropout of experts", outcome.status == 1 and "whose adapters have no dropout" in outcome.err, outcome.tail())
     outcome = harness.zplan("plan", moe, "--gpus", 4, *MOE_LORA, "--set", "model.n=4", "--set", "tensor=1", "--set", "plan.data=4", "--set", "expert=4")

@@ -137,7 +137,7 @@ def moved(path, directions, distance):
 
 
 class Trainer:
-    """One model at its initial weights: the gradients that its first step used, and its loss beside them."""
+    """One model at its initial weights: the gradients that its first step used, and its loss alongside them."""
 
     def __init__(self, folder, trainer):
         self.folder, self.trainer, self.start = folder, trainer, os.path.join(folder, "start")

@@ -2,10 +2,10 @@
 """Inputs from NumPy files, as a user meets them. The model is tests/torch/vit.dz, whose numbers are compared with PyTorch there.
 
 - 3 steps and 3 more with --resume are 6 to the last bit, in order and shuffled; another layout goes on within 1e-10;
-- other data, or the same in another order, is refused when a run goes on, more samples behind the first ones are told;
+- other data, or the same in another order, is refused when a run goes on, more samples after the first ones are told;
 - every layout has the same batches: losses in f64 within 1e-10, of a validation too;
 - images, channels first or last, train as their patches; tokens from arrays train as the same tokens from a text, to the last bit;
-- lines of tokens with a class each train alike on every layout, whatever stands behind their lengths;
+- lines of tokens with a class each train alike on every layout, whatever stands after their lengths;
 - `zplan eval` agrees with a validation of the same samples, and finds what was learned; `zplan sample` is refused;
 - in bf16 and f16 an emulated GPU trains in 2 steps what one CPU rank does. The bounds are those of bf16.py after 2 steps, 2e-4 of a loss and 3e-3 of a
   norm, of f16 an eighth; a loss is here the mean of 4 rows and not of 128, whose roundings cancel less: times the root of 32;
@@ -187,7 +187,7 @@ train { model = m  data = arrays("lines")  batch = 4  steps = 6  precision = "fp
 
 
 def check_lines(tally, folder):
-    """A class for every line of tokens: BERT's layers, its pooler, lengths; behind them tokens mean nothing."""
+    """A class for every line of tokens: BERT's layers, its pooler, lengths; after them tokens mean nothing."""
     model, lengths = os.path.join(folder, "lines.dz"), (16, 3, 9, 1, 5, 12, 16, 8)
     with open(model, "w", encoding="utf-8") as file:
         file.write(CLASSES_OF_LINES)

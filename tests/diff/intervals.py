@@ -5,7 +5,7 @@
 
 1. A learning rate that is so small that weights stay where they are to 1e-9, so that gradients are those of plain Adam, which goes on from the same
    checkpoint and writes its moments after every step. Momentum is linear in gradients: what ranks exchange at the end of an interval, with what
-   they owe more than before, is the mean of plain Adam's momenta, each weighted with its rate over its correction. Weights follow from it by the
+   their errors grew by, is the mean of plain Adam's momenta, each weighted with its rate over its correction. Weights follow from it by the
    formula, with decay; the variance is plain Adam's in steps that sum gradients, and stays in others. Intervals of one, two and four steps.
 2. A run in parts is one at once, to the last byte, in 16 bits; two stages train what one does, and so does an emulated GPU in parts.
    --check-memory: arenas are the plan's, bytes those of the exchanges and sums that the plan's tables say.
@@ -74,10 +74,10 @@ def check_interval(before, after, plain, first, last):
     for name in (name[:-len(".exp_avg")] for name in after if name.endswith(".exp_avg")):
         m, v = after[name + ".exp_avg"][1], after[name + ".exp_avg_sq"][1]
         kinds = [".worker_error.0", ".worker_error.1", ".server_error"]
-        owed = [sum(share * (after[name + kind][1][i] - before[name + kind][1][i]) for share, kind in zip((0.5, 0.5, 1), kinds)) for i in range(len(m))]
+        errors = [sum(share * (after[name + kind][1][i] - before[name + kind][1][i]) for share, kind in zip((0.5, 0.5, 1), kinds)) for i in range(len(m))]
         want = [math.fsum(rate * plain[step + 1][name + ".exp_avg"][1][i] for rate, step in zip(rates, range(first, last))) / total if v[i] > 0 else 0
                 for i in range(len(m))]
-        worst["momentum"] = max(worst["momentum"], harness.tensor_error([a + b for a, b in zip(m, owed)], want))
+        worst["momentum"] = max(worst["momentum"], harness.tensor_error([a + b for a, b in zip(m, errors)], want))
         shape, weights = before[name]
         keep = (1 - LR * (DECAY if len(shape) > 1 else 0)) ** (last - first)
         moves = [x - x * keep + LR * total * max(-most, min(most, a / (math.sqrt(b) / root + EPS))) for x, a, b in zip(weights, m, v)]

@@ -37,7 +37,7 @@ Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what wa
   zero, as for every key bias (softmax does not see it), rounding noise alone moves the element by up to lr a step, however
   small the noise. No small multiple of u can hold there; all weights and biases that learn agree far better.
 
-The test prints beside them how far the f32 run on one rank is from the f64 run on one rank: no layout should be much worse
+The test prints alongside them how far the f32 run on one rank is from the f64 run on one rank: no layout should be much worse
 than what f32 costs anyway.
 """
 import collections

@@ -40,67 +40,67 @@ FILES = ("model.safetensors", "optimizer.safetensors")
 EXIT_REFUSED = 1
 
 
-def away(model, precision, t, p, d, homes, **settings):
+def offloaded(model, precision, t, p, d, homes, **settings):
     """homes: state to "tier:eighths"."""
     settings.setdefault("batch", 4)
-    more = dict(SMALL, **{"away." + state: home for state, home in homes.items()})
+    more = dict(SMALL, **{"offloaded." + state: home for state, home in homes.items()})
     return trainings.layout(model, t, p, d, more, words=GPU, precision=precision, **settings)
 
 
 BOTH = {"optimizer": "host:8", "gradients": "host:8"}
 
 TABLE = (
-    away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8"}),
-    away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:3"}, recompute="full"),
-    away("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:8"}),
-    away("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:5", "gradients": "host:5"}, microbatch=2),
-    away("gpt", "fp64", 1, 1, 1, BOTH, microbatch=4),
-    away("gpt", "fp64", 1, 2, 1, BOTH),  # a tied weight, its gradients on the hosts of two stages
-    away("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=2),
-    away("gpt", "fp64", 2, 1, 2, {"optimizer": "host:6"}, zero=1),
-    away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:8"}),
-    away("gpt", "fp64", 1, 1, 3, {"optimizer": "host:8", "gradients": "host:8"}, zero=3, batch=6),
-    away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:6", "gradients": "host:2"}, zero=2),
-    away("gpt", "fp64", 1, 2, 1, {"optimizer": "nvme:8", "gradients": "host:8"}, schedule="gpipe", cut="block"),
-    away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h2"),
-    away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h1", loss_chunks=4),
-    away("gpt", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=3, loss_chunks=8),
-    away("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
-    away("llama", "fp32", 1, 1, 2, BOTH, zero=2),
-    # gradients away below ZeRO 2: summed over the micro-batches on the host, over the data ranks once a step
-    away("gpt", "fp64", 1, 1, 2, BOTH, batch=8, microbatch=2),
-    away("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:5"}, batch=8),
-    away("gpt", "fp64", 2, 1, 2, {"optimizer": "nvme:6", "gradients": "host:3"}, zero=1, batch=8),
-    away("gpt", "fp64", 1, 2, 3, BOTH, zero=1, batch=6, schedule="zb_h1"),
-    away("moe", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=1, **{"plan.expert": 2, "model.n": 4}),
-    away("moe", "fp64", 1, 1, 2, {"optimizer": "nvme:8", "gradients": "nvme:8"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
-    away("gpt", "mixed_bf16", 1, 1, 2, BOTH, zero=1),
-    away("gpt", "mixed_bf16", 1, 1, 1, BOTH),
-    away("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),
+    offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8"}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "host:3"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:8"}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:5", "gradients": "host:5"}, microbatch=2),
+    offloaded("gpt", "fp64", 1, 1, 1, BOTH, microbatch=4),
+    offloaded("gpt", "fp64", 1, 2, 1, BOTH),  # a tied weight, its gradients on the hosts of two stages
+    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=2),
+    offloaded("gpt", "fp64", 2, 1, 2, {"optimizer": "host:6"}, zero=1),
+    offloaded("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:8"}),
+    offloaded("gpt", "fp64", 1, 1, 3, {"optimizer": "host:8", "gradients": "host:8"}, zero=3, batch=6),
+    offloaded("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:6", "gradients": "host:2"}, zero=2),
+    offloaded("gpt", "fp64", 1, 2, 1, {"optimizer": "nvme:8", "gradients": "host:8"}, schedule="gpipe", cut="block"),
+    offloaded("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h2"),
+    offloaded("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h1", loss_chunks=4),
+    offloaded("gpt", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=3, loss_chunks=8),
+    offloaded("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
+    offloaded("llama", "fp32", 1, 1, 2, BOTH, zero=2),
+    # gradients offloaded below ZeRO 2: summed over the micro-batches on the host, over the data ranks once a step
+    offloaded("gpt", "fp64", 1, 1, 2, BOTH, batch=8, microbatch=2),
+    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:5"}, batch=8),
+    offloaded("gpt", "fp64", 2, 1, 2, {"optimizer": "nvme:6", "gradients": "host:3"}, zero=1, batch=8),
+    offloaded("gpt", "fp64", 1, 2, 3, BOTH, zero=1, batch=6, schedule="zb_h1"),
+    offloaded("moe", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=1, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("moe", "fp64", 1, 1, 2, {"optimizer": "nvme:8", "gradients": "nvme:8"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("gpt", "mixed_bf16", 1, 1, 2, BOTH, zero=1),
+    offloaded("gpt", "mixed_bf16", 1, 1, 1, BOTH),
+    offloaded("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),
 )
 
 # Optimizers that need lengths of whole tensors before any element moves: a pass more over the pieces. What leaves in part cuts tensors; an average of
 # the weights, rates of groups and decay go along. Either has the first, whose bytes are counted here.
 OPTIMIZERS = {"lamb": "lamb(lr = 1e-2, weight_decay = 0.1)", "adafactor": "adafactor(lr = 1e-2, beta1 = 0.8, weight_decay = 0.1)"}
 GROUPS = 'train.groups=[group("*.mlp.*", lr_factor = 0.5, weight_decay = 0.3)]'
-LEAVES = away("llama", "fp64", 1, 1, 1, {"optimizer": "nvme:8"})
+LEAVES = offloaded("llama", "fp64", 1, 1, 1, {"optimizer": "nvme:8"})
 PASSES = {"lamb": (
     LEAVES,
-    away("gpt", "fp64", 1, 2, 1, {"optimizer": "host:8", "gradients": "host:8", "params": "host:4"}),  # a tied weight
-    away("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7", "gradients": "nvme:5"}, zero=2)),
+    offloaded("gpt", "fp64", 1, 2, 1, {"optimizer": "host:8", "gradients": "host:8", "params": "host:4"}),  # a tied weight
+    offloaded("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7", "gradients": "nvme:5"}, zero=2)),
     "adafactor": (
     LEAVES,
-    away("llama", "fp64", 2, 1, 1, {"optimizer": "nvme:7", "gradients": "nvme:5", "params": "nvme:6"}, microbatch=2),
-    away("llama", "fp64", 1, 1, 2, {"optimizer": "host:7", "gradients": "host:3", "params": "host:4"}, zero=3),
-    away("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1))}
+    offloaded("llama", "fp64", 2, 1, 1, {"optimizer": "nvme:7", "gradients": "nvme:5", "params": "nvme:6"}, microbatch=2),
+    offloaded("llama", "fp64", 1, 1, 2, {"optimizer": "host:7", "gradients": "host:3", "params": "host:4"}, zero=3),
+    offloaded("llama", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1))}
 
 
 # ---- a run ----
 
 def homes_of(settings):
     """(what is set, what leaves the device)"""
-    kept = {key: value for key, value in settings.items() if not key.startswith("away.")}
-    homes = {key[5:]: value.split(":") for key, value in settings.items() if key.startswith("away.")}
+    kept = {key: value for key, value in settings.items() if not key.startswith("offloaded.")}
+    homes = {key[len('offloaded.'):]: value.split(":") for key, value in settings.items() if key.startswith("offloaded.")}
     return kept, {state: {"tier": tier, "eighths": int(eighths)} for state, (tier, eighths) in homes.items()}
 
 
@@ -244,7 +244,7 @@ def check_goes_on(suite, place, name, want):
     for steps, part in ((1, {"optimizer": "nvme:8", "gradients": "host:5", "params": "nvme:4"}), (STEPS, {})):
         here = os.path.join(place, "first" if steps == 1 else "rest")
         os.makedirs(here)
-        plan = make_plan("llama", dict(away("llama", "fp64", 1, 1, 1, part).settings), here, words_of(name))[0]
+        plan = make_plan("llama", dict(offloaded("llama", "fp64", 1, 1, 1, part).settings), here, words_of(name))[0]
         ran.append(run_plan(plan, place, steps, words=() if steps == 1 else ("--resume",)))
     good = all(one.outcome.status == 0 for one in ran)
     suite.tally.check("%s goes on" % name, good, "".join(one.outcome.tail() for one in ran))
@@ -267,7 +267,7 @@ def prepared(folder, name, homes, **settings):
     """A folder with the plan of a training of gpt.dz."""
     place = os.path.join(folder, name)
     os.makedirs(place)
-    one = away("gpt", "fp64", 1, 1, 1, homes, **settings)
+    one = offloaded("gpt", "fp64", 1, 1, 1, homes, **settings)
     return place, make_plan(one.model, dict(one.settings), place)[0]
 
 

@@ -4,7 +4,7 @@
     offload_values.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 1. A table of plans on the emulated GPU: saved values and parameters, in part or whole, on the host or on disks, with
-   optimizer state beside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
+   optimizer state alongside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
    Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
    peak, bytes between ranks and bytes between device, host and disk are the plan's.
 2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
@@ -20,86 +20,86 @@ import sys
 import offload  # puts tests/support on the path
 import harness
 import trainings
-from offload import BOUNDS, FILES, STEPS, away
+from offload import BOUNDS, FILES, STEPS, offloaded
 
 PARAMETERS = 42600  # of gpt.dz with two layers
 
-BOTH = away("gpt", "fp64", 1, 1, 1, {"params": "nvme:8", "gradients": "nvme:8"}, microbatch=4)
+BOTH = offloaded("gpt", "fp64", 1, 1, 1, {"params": "nvme:8", "gradients": "nvme:8"}, microbatch=4)
 
 TABLE = (
-    away("gpt", "fp64", 1, 1, 1, {"activations": "host:8"}),
-    away("gpt", "fp64", 1, 1, 1, {"activations": "host:3"}, microbatch=2),
-    away("gpt", "fp64", 1, 1, 1, {"activations": "nvme:8"}, recompute="full"),
-    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, recompute="selective"),
-    away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="gpipe", cut="block"),
-    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:8", "params": "host:8"}, schedule="interleaved", chunks=2),
-    away("llama", "fp64", 2, 1, 1, {"activations": "host:8"}, recompute="full", recompute_shard="tensor"),
-    away("gpt", "fp64", 1, 1, 2, {"activations": "host:4"}, zero=2),
-    away("gpt", "fp64", 1, 1, 1, {"params": "host:8"}),
-    away("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
-    away("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
-    away("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
-    # held whole by data ranks that own pieces of them: every owner's last elements are away
-    away("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, zero=1),
-    away("gpt", "fp64", 1, 2, 2, {"params": "host:8"}, zero=2),
-    away("gpt", "fp64", 1, 1, 3, {"params": "host:5", "optimizer": "host:3"}, zero=1, batch=6),
-    away("gpt", "fp64", 2, 1, 2, {"params": "host:8", "optimizer": "nvme:8", "gradients": "host:8"}, zero=1),
-    away("moe", "fp64", 1, 1, 2, {"params": "host:3"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "host:8"}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "host:3"}, microbatch=2),
+    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "nvme:8"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, recompute="selective"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="gpipe", cut="block"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:8", "params": "host:8"}, schedule="interleaved", chunks=2),
+    offloaded("llama", "fp64", 2, 1, 1, {"activations": "host:8"}, recompute="full", recompute_shard="tensor"),
+    offloaded("gpt", "fp64", 1, 1, 2, {"activations": "host:4"}, zero=2),
+    offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:8"}),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
+    # held whole by data ranks that own pieces of them: every owner's last elements are offloaded
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, zero=1),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:8"}, zero=2),
+    offloaded("gpt", "fp64", 1, 1, 3, {"params": "host:5", "optimizer": "host:3"}, zero=1, batch=6),
+    offloaded("gpt", "fp64", 2, 1, 2, {"params": "host:8", "optimizer": "nvme:8", "gradients": "host:8"}, zero=1),
+    offloaded("moe", "fp64", 1, 1, 2, {"params": "host:3"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     # on disks
-    away("gpt", "fp64", 1, 1, 1, {"params": "nvme:8"}),
-    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:5", "activations": "nvme:8"}, zero=3, recompute="selective"),
-    away("gpt", "fp64", 1, 1, 2, {"params": "nvme:3"}, zero=1),
-    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
-    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
-    away("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "nvme:5"}, zero=1),
-    away("gpt", "fp64", 1, 1, 2, {"params": "nvme:3", "optimizer": "host:8"}, zero=3),
-    away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8", "gradients": "nvme:8"}),
-    away("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
-    away("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
-    away("gpt", "fp64", 1, 2, 1, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, schedule="zb_v"),
+    offloaded("gpt", "fp64", 1, 1, 1, {"params": "nvme:8"}),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:5", "activations": "nvme:8"}, zero=3, recompute="selective"),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3"}, zero=1),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "nvme:5"}, zero=1),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3", "optimizer": "host:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8", "gradients": "nvme:8"}),
+    offloaded("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 2, 1, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, schedule="zb_v"),
     # gradients and parameters, the optimizer's state on the device
     BOTH,
-    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
-    away("gpt", "fp64", 1, 2, 2, {"params": "nvme:3", "gradients": "nvme:5"}, zero=2, schedule="zb_h1"),
-    away("gpt", "fp64", 2, 1, 2, {"params": "nvme:5", "gradients": "nvme:3", "optimizer": "host:2"}, zero=1),
-    away("gpt", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "host:5", "optimizer": "nvme:3"}),
-    away("gpt", "fp64", 1, 2, 1, {"gradients": "nvme:8"}, microbatch=2),
-    away("gpt", "fp64", 1, 1, 3, {"gradients": "host:3"}, zero=2, batch=6),
-    away("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3, **{"plan.expert": 2, "model.n": 4}),
-    away("gpt", "mixed_bf16", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8", "activations": "nvme:8"}, zero=1),
-    away("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
-    away("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
-    away("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
-    away("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:3", "gradients": "nvme:5"}, zero=2, schedule="zb_h1"),
+    offloaded("gpt", "fp64", 2, 1, 2, {"params": "nvme:5", "gradients": "nvme:3", "optimizer": "host:2"}, zero=1),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "host:5", "optimizer": "nvme:3"}),
+    offloaded("gpt", "fp64", 1, 2, 1, {"gradients": "nvme:8"}, microbatch=2),
+    offloaded("gpt", "fp64", 1, 1, 3, {"gradients": "host:3"}, zero=2, batch=6),
+    offloaded("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("gpt", "mixed_bf16", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8", "activations": "nvme:8"}, zero=1),
+    offloaded("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
+    offloaded("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
     # a layer's eighth is less than a page: on the first stage nothing leaves, its units still work in the ring
-    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:1"}, recompute="full"),
-    away("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:1"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
     # backward in two parts: the gradient of the logits stands in their place, and goes out again between them
-    away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
     # streams stay on the device
-    away("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
-    away("streams", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="full"),
-    away("t5", "fp64", 1, 4, 1, {"activations": "host:5"}, cut="block", schedule="zb_h1"),
-    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
-    away("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
+    offloaded("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
+    offloaded("streams", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="full"),
+    offloaded("t5", "fp64", 1, 4, 1, {"activations": "host:5"}, cut="block", schedule="zb_h1"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
     # the loss by parts, in backward: what it reads has come again
-    away("gpt", "fp64", 1, 2, 1, {"activations": "host:8", "params": "host:8"}, loss_chunks=4),
-    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", loss_chunks=2),
-    away("gpt", "fp64", 1, 2, 1, dict.fromkeys(("optimizer", "gradients", "params", "activations"), "host:8"), schedule="zb_h1"),
-    away("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "host:8", "params": "host:5", "activations": "host:8"},
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8", "params": "host:8"}, loss_chunks=4),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", loss_chunks=2),
+    offloaded("gpt", "fp64", 1, 2, 1, dict.fromkeys(("optimizer", "gradients", "params", "activations"), "host:8"), schedule="zb_h1"),
+    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "host:8", "params": "host:5", "activations": "host:8"},
          schedule="zb_v", zero=3),
 )
 
 
 def on_device(settings):
     """The same plan with everything on the device."""
-    return tuple(item for item in settings if not item[0].startswith("away."))
+    return tuple(item for item in settings if not item[0].startswith("offloaded."))
 
 
 def shares_pages(settings):
     """Shards of what lives on disks are whole pages, so they end elsewhere than the twin's, and the norm's sums with them."""
     settings = dict(settings)
-    return settings.get("zero", 0) > 0 and "nvme" in str(settings.get("away.params", ""))
+    return settings.get("zero", 0) > 0 and "nvme" in str(settings.get("offloaded.params", ""))
 
 
 class Values(offload.Offloads):
@@ -122,7 +122,7 @@ class Values(offload.Offloads):
 # ---- bytes ----
 
 def check_bytes(tally, suite):
-    """Every element comes twice a micro-batch, the tied embedding for both ends of the model; without optimizer state beside them
+    """Every element comes twice a micro-batch, the tied embedding for both ends of the model; without optimizer state alongside them
     parameters come up and go down once more. Alignment adds a little."""
     f64, micro_batches, tied = 8, 4, 61 * 40
     end = suite.ends.get(TABLE[8].settings)
@@ -183,7 +183,7 @@ def check_refused(tally, folder):
     for number, (ranks, homes, more, words) in enumerate(REFUSED):
         more = dict(more)
         tensor, stages = more.pop("tensor", 1), more.pop("pipeline", 1)
-        one = away("gpt", "fp64", tensor, stages, ranks // tensor // stages, homes, **more)
+        one = offloaded("gpt", "fp64", tensor, stages, ranks // tensor // stages, homes, **more)
         place = os.path.join(folder, "refused_%d" % number)
         os.makedirs(place)
         plan, why = offload.make_plan(one.model, dict(one.settings), place)

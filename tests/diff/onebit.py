@@ -6,7 +6,7 @@
 tests/torch/onebit.py wrote them from the papers, with two simulated workers, and committed values. Here the same small LLaMA, of one layer in f64, is trained on two ranks: losses and gradient norms of
 40 steps, 8 of them uncompressed, factors of 1-bit LAMB, and of every tensor the sum and the sum of squares in the end are those values, also with other options than the usual ones. --check-memory in all runs.
 
-Bounds. Both sides round in f64, by 4e-16 of a loss, but what is owed and scales are f32 numbers: where one lies between two of these, another order of a sum decides which. That changes one block's scale by 6e-8 of
+Bounds. Both sides round in f64, by 4e-16 of a loss, but errors and scales are f32 numbers: where one lies between two of these, another order of a sum decides which. That changes one block's scale by 6e-8 of
 itself, and losses by 1e-12; of the weights 2e-12 was seen. One sign that is decided otherwise, in one block of one worker, changes losses by 4e-5 and more (tried in each of the first four rows).
 
 --text, by hand, six minutes: a text (that of tests/diff/freeze.py) by LAMB and by 1-bit LAMB, without ZeRO and with ZeRO 1, for bounds of the factor; losses of the last 50 steps and bytes of the whole runs are printed. With

@@ -7,9 +7,9 @@
    AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), Adan (arXiv 2208.06677, algorithm 1), LAMB (arXiv 1904.00962,
    algorithm 2), 1-bit LAMB (arXiv 2104.06069). A group's learning rate and decay are those of its parameters
    alone, whatever order the patterns come in and whatever else the parameter is.
-   Lion is looked at in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
+   Lion is checked in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
-   an emulated GPU, optimizer state on its host, 1-bit Adam before and behind its switch, 16 bits. --check-memory in all of them.
+   an emulated GPU, optimizer state on its host, 1-bit Adam before and after its switch, 16 bits. --check-memory in all of them.
 3. What is not understood is refused, and so are exports to programs that take no groups.
 """
 import argparse
@@ -169,7 +169,7 @@ def offloaded(tier, *classes):
 
 
 def adan_layouts():
-    """Its state on disks and on the host, with gradients and parameters; an average beside it."""
+    """Its state on disks and on the host, with gradients and parameters; an average alongside it."""
     return (
         case(1, 1, 1, words=GPU + offloaded("nvme", "optimizer")),
         case(1, 1, 2, zero=1, words=GPU + offloaded("cpu", "optimizer")),
@@ -230,7 +230,7 @@ def check_one_bit(tally, folder, verbose):
 
 
 LAMB_FREEZE, AVERAGE, FACTORS, MOVE = 3, 0.9, (0.5, 4), 0.1
-OWED = 1e-8  # what an owner owes is a hundredth of a weight and f32
+OWNERS = 1e-8  # an owner's error is a hundredth of a weight and f32
 
 
 def coefficients(place, step):
@@ -284,8 +284,8 @@ def check_frozen_lamb(tally, name, place):
     for param, (shape, values) in old.items():
         lr, decay = recipe_of(LLAMA_GROUPS, param, shape)
         m, v = state[param]["exp_avg"], state[param]["exp_avg_sq"]
-        owed = [tensors[param + ".owner_error"][1] if param + ".owner_error" in tensors else [0] * len(m) for tensors in fresh]
-        values, found = ([x + e for x, e in zip(weights, more)] for weights, more in zip((values, new[param][1]), owed))
+        owners_error = [tensors[param + ".owner_error"][1] if param + ".owner_error" in tensors else [0] * len(m) for tensors in fresh]
+        values, found = ([x + e for x, e in zip(weights, more)] for weights, more in zip((values, new[param][1]), owners_error))
         was, now = (tensors[param + ".exp_avg_sq_fresh"][1] for tensors in fresh)
         want = [BETAS[1] * f + (1 - BETAS[1]) * ((b - BETAS[0] * a) / (1 - BETAS[0])) ** 2 for f, a, b in zip(was, old_state[param]["exp_avg"], m)]
         errors["variance"] = max(errors["variance"], harness.tensor_error(now, want))
@@ -297,7 +297,7 @@ def check_frozen_lamb(tally, name, place):
         want = [x - scaled * (max(-most, min(most, a / bias1 / (math.sqrt(b) / root + EPS))) + decay * x) for x, a, b in zip(values, m, v)]
         errors["parameter"] = max(errors["parameter"], harness.tensor_error(found, want))
     owners = any(tensor.endswith(".owner_error") for tensor in fresh[1])
-    tally.check(name + ": a step by the formulas", errors["parameter"] <= (OWED if owners else EXACT) and max(errors["variance"], errors["factor"]) <= EXACT, str(errors))
+    tally.check(name + ": a step by the formulas", errors["parameter"] <= (OWNERS if owners else EXACT) and max(errors["variance"], errors["factor"]) <= EXACT, str(errors))
     tally.check(name + ": factors move", any(abs(factor - 1) > 0.05 for _, factor in after.values()), str(after))
     return errors
 

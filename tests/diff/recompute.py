@@ -4,7 +4,7 @@
     recompute.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 Its layers have groups with several outputs, of which selective recomputation rebuilds one out of another: learned scales, norms before
-and behind a part, a normalized sum of two parts, two streams. Modes by stage, pipelines, split backward, cuts inside layers, tensor and
+and after a part, a normalized sum of two parts, two streams. Modes by stage, pipelines, split backward, cuts inside layers, tensor and
 data ranks, the emulated GPU. Losses, gradient norms and parameters of 3 steps in f64; allowed: 1e-10, as in layouts.py.
 """
 import os

@@ -12,7 +12,7 @@ step of SGD at a rate of 1,024 shows every element of the gradient in the f32 ma
 2. Ties of two stages, ZeRO 2 and 3, a backward in two parts, parts of tensor ranks, an emulated GPU: the same.
 3. Numbers are drawn by elements of logical tensors: stages, and ZeRO 3 in place of 2, train the same bits but for tied words.
 4. A training that goes on has the bits of one that never stopped.
-5. What it does not go with is refused by name; the verifier recomputes memory and bound.
+5. What it does not go with is rejected with a message; the verifier recomputes memory and bound.
 Every run has --check-memory: arena and bytes are the plan's.
 """
 import argparse

@@ -190,7 +190,7 @@ def log_of_another_run(b):
 
 
 def state_without_a_block(b):
-    """labels.dz names no folder: each run keeps its last state in one of its own, beside the trainer's, unless told not to."""
+    """labels.dz names no folder: each run keeps its last state in one of its own, alongside the trainer's, unless told not to."""
     os.makedirs(b.path("arrays"))
     write_npy(b.path("arrays", "tokens.npy"), [[(r + i) % 29 for i in range(8)] for r in range(64)])
     write_npy(b.path("arrays", "labels.npy"), [[(r + i + 1) % 29 for i in range(8)] for r in range(64)])
@@ -408,10 +408,10 @@ def two_runs_at_once(b):
         other = ("--log", b.path("other.jsonl"))
         b.expect(b.train(ranks, 5, extra=(*other, "--keep")), ERROR, "error[Z0817]", "pid ", os.uname().nodename)
         b.expect(b.train(ranks, 5, extra=("--log", first.log), trainer=("--checkpoint", b.path("ck2"))), ERROR, "error[Z0817]", "log.jsonl")
-        elsewhere = ("--log", b.path("beside.jsonl"))
+        elsewhere = ("--log", b.path("alongside.jsonl"))
         b.expect(b.train(ranks, 5, extra=elsewhere, model=("batch=4",), trainer=("--checkpoint", b.path("ck2"))), ERROR, "error[Z0703]", "is running", "-o")
-        beside = b.train(ranks, 5, extra=elsewhere, trainer=("--checkpoint", b.path("ck2")))
-        b.check("the same trainer runs twice", beside.status == 0, beside.tail())
+        alongside = b.train(ranks, 5, extra=elsewhere, trainer=("--checkpoint", b.path("ck2")))
+        b.check("the same trainer runs twice", alongside.status == 0, alongside.tail())
         first.process.send_signal(signal.SIGINT)
         b.check("the first ends as ever", first.end(STOP_SECONDS).status == 128 + signal.SIGINT)
         b.check("no lock is left", ".lock" not in os.listdir(b.path("ck")), "%s" % os.listdir(b.path("ck")))

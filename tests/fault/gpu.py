@@ -130,7 +130,7 @@ def test_lost_gpu(bench):
         got = dict((step, rest) for step, *rest in losses(bench.path("log")))
         bench.tally.check(name + ": the run goes on", again.status == 0 and bench.steps_kept() == [STEPS - EVERY, STEPS], again.tail())
         bench.tally.check(name + ": with the same losses", all(got.get(step) == rest for step, *rest in want[-EVERY:]) or "already at step" in again.out, str((got, want)))
-    bench.tally.check("before the first checkpoint and behind one", 0 in kept and len(kept) >= 2, str(kept))
+    bench.tally.check("before the first checkpoint and after one", 0 in kept and len(kept) >= 2, str(kept))
 
 
 def main():

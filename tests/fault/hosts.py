@@ -23,7 +23,7 @@ import harness  # noqa: E402
 MODEL = os.path.join(HERE, "tiny.dz")
 FAILED = 5
 ADDRESSES = {"a": "10.213.77.1", "b": "10.213.77.2"}
-SLACK = 12.0  # seconds: what a machine busy with other work takes beside the times that are stated
+SLACK = 12.0  # seconds: what a machine busy with other work takes alongside the times that are stated
 
 
 def command(*words):

@@ -38,7 +38,7 @@ FASTER = 0.005  # that pins may be, below the gap: cuts are looked for with limi
 ROOM_GB = 4  # of rings: 32 channels' connections of every communicator
 # Cases that were answered wrongly once.
 KEPT = (
-    # `--gpus auto` looked at divisors of a node alone: 4 instead of 3.
+    # `--gpus auto` checked divisors of a node alone: 4 instead of 3.
     dict(style=plans.LLAMA, V=50257, S=1024, d=6144, layers=7, heads=64, gpus=3, batch=8, node="dgx1v", memory=32, link=150, nic=12.5,
          settings=['schedule = "1f1b"', 'cut = "layer"']),
     # Norms split along the sequence have communicators of their own, and their bytes were taken from a choice without them: the plan

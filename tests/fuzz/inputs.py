@@ -229,7 +229,7 @@ class Trainer:
         damaged = damage_bytes(rng, sound)
         write(victim, damaged)
         done = harness.run([self.binary(data), "--steps", "3", "--checkpoint", now] + ["--resume"] * resumes, timeout=60, cwd=self.folder,
-                           env={"ASAN_OPTIONS": "detect_leaks=0"})  # it ends in the middle of work, beside threads that go on
+                           env={"ASAN_OPTIONS": "detect_leaks=0"})  # it ends in the middle of work, alongside threads that go on
         write(victim, sound)
         return os.path.basename(victim), damaged, done
 

@@ -139,7 +139,7 @@ static void draw_zero(fuzz *f, zp_choice *c) {
 }
 
 /* Classes leave in one order, in eighths, each when those before it that may leave are gone. A delayed update wants all
- * of the optimizer's state away. */
+ * of the optimizer's state offloaded. */
 static void draw_homes(fuzz *f, zp_choice *c) {
   bool delayed = f->spec->train.delayed;
   int last = -1, seen = 0;
@@ -159,9 +159,9 @@ static void draw_homes(fuzz *f, zp_choice *c) {
 /* Stages differ in what they recompute but for saved values off the device, and for several chunks a stage with
  * anything off it. */
 static bool has_one_mode(const zp_choice *c) {
-  bool away = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) away |= c->home[i].eighths > 0;
-  return c->home[ZP_STATE_ACTIVATIONS].eighths > 0 || (away && zp_chunks(c) > 1);
+  bool offloaded = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) offloaded |= c->home[i].eighths > 0;
+  return c->home[ZP_STATE_ACTIVATIONS].eighths > 0 || (offloaded && zp_chunks(c) > 1);
 }
 
 static void set_all_modes(plan *p, int mode) {

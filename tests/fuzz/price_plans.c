@@ -1,4 +1,4 @@
-/* Draws plans of a model and cluster, prices them without the search, and lays the fastest beside the certificate of
+/* Draws plans of a model and cluster, prices them without the search, and lays the fastest alongside the certificate of
  * the search: none may be faster than the best plan less its gap, none may fit where the search says that nothing does.
  *
  *   price_plans FILE.dz --gpus N --count N --seed S [--set KEY=VALUE]... [--for PROGRAM] [--keep PLAN.json]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the GPU trainers of this folder on the GPU of this machine in under 8 minutes, and writes first.txt beside itself: the
+# Checks the GPU trainers of this folder on the GPU of this machine in under 8 minutes, and writes first.txt alongside itself: the
 # machine, every check with its figure and limit, and at last `N passed, M failed`.
 #
 #   ./first.sh [PART]...      kernels, trainings, resume, trouble, sanitizer; all unless some are named
@@ -156,18 +156,18 @@ sanitize() { # TOOL TITLE COMMAND...
   status=$?
   errors=$(sed -n 's/^========= *ERROR SUMMARY: *\([0-9]*\) error.*/\1/p; s/^========= *RACECHECK SUMMARY: *\([0-9]*\) hazard.*/\1/p' "$work/out" |
     awk '{ n += $1 } END { print n + 0 }')
-  beside=
+  alongside=
   if [ "$tool" = racecheck ] && [ $status -eq 99 ]; then
     # Hazards in kernels of cuBLAS are not ours to judge: said, not counted.
     sed -n 's/^========= *Error: Race reported between .* access at \([A-Za-z_0-9]*\).*/\1/p' "$work/out" >"$work/racing"
     library=$(grep -c -v '^zpd_\|^row_' "$work/racing")
     if [ "$library" -gt 0 ] && [ "$library" -eq "$errors" ]; then
-      beside="; $errors hazards reported in kernels of cuBLAS: $(sort "$work/racing" | uniq -c | sort -rn | awk 'NR <= 2 { printf "%s%s", (NR > 1 ? ", " : ""), $2 }')"
+      alongside="; $errors hazards reported in kernels of cuBLAS: $(sort "$work/racing" | uniq -c | sort -rn | awk 'NR <= 2 { printf "%s%s", (NR > 1 ? ", " : ""), $2 }')"
       errors=0 status=0
     fi
   fi
   if [ $status -eq 0 ] && [ "$errors" -eq 0 ]; then
-    pass "$title: 0 errors (limit 0)$beside"
+    pass "$title: 0 errors (limit 0)$alongside"
   elif [ $status -eq 124 ]; then
     skip "$title: took too long"
   else

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the trainers of this folder on the GPU of this machine, in mixed_bf16, and writes speed.txt beside itself: the machine, and
+# Measures the trainers of this folder on the GPU of this machine, in mixed_bf16, and writes speed.txt alongside itself: the machine, and
 # for every model the median step with its spread, tokens a second, MFU by both counts, where the time goes (--profile), and what
 # PyTorch takes for the same model in the same run.
 #
@@ -122,7 +122,7 @@ is_asked() { # NAME
   return 1
 }
 
-# Windowed models beside the dense one before them.
+# Windowed models alongside the dense one before them.
 compare_windows() {
   awk -F '|' '$4 == 0 { dense = $1; step = $2; attention = $3 }
     $4 > 0 && dense != "" && $2 > 0 { printf "          %s (%s %% of the pairs): step %.2f times as fast as %s", $1, $5, step / $2, dense

@@ -5,7 +5,7 @@
 
 expected_config_keys.json has, of every change of config_keys_table.py, transformers' parameters and the loss of samples longer than any window. What `import hf`
 writes must have as many parameters; where it writes the text of the unchanged file, the loss must be the unchanged one's; what it refuses must name the key, and be
-refused already in the file (`zplan`), so that nothing that imported before is refused. What is used writes the text that it wrote when --run compared its loss (`crc`). A fifth of the changes is looked at, and all of the keys that were wrong once; --all takes all.
+refused already in the file (`zplan`), so that nothing that imported before is refused. What is used writes the text that it wrote when --run compared its loss (`crc`). A fifth of the changes is checked, and all of the keys that were wrong once; --all takes all.
 --update asks transformers (PYTHON=path names a Python that has it) and writes
 the file: read the difference. --run FOLDER trains 0 steps from the checkpoints that config_keys_reference.py leaves there: every loss must be transformers' (minutes, by hand).
 """
@@ -81,7 +81,7 @@ def judge(tally, folder, family, change, rows, texts, by_loss):
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             line = file.read().split("\n")[int(place[1]) - 1] if place else ""
         named = any("`%s`" % key in said for key in keys_of(change)) or re.match(r' "\w+":', line)
-        tally.check(name + " is refused by name", named, said[-400:])
+        tally.check(name + " is rejected with a message", named, said[-400:])
         return "refused"
     if "error" in row:  # no model for transformers: nothing to compare with
         tally.check(name + ": a null that transformers does not take is not the default", change[1:] != ("value", None) or change[0] in NULLS or change[0].startswith("summary_"),

@@ -204,7 +204,7 @@ def check_bad_documents(tally, folder, out):
     path = os.path.join(out, "documents.npy")
     with open(path, "rb") as file:
         content = file.read()
-    for title, numbers, words in (("that descend", (4, 4, 3), "has 3 behind 4 in sample 0"), ("behind the last one", (0, -1, 0), "has 0 behind -1 in sample 0"),
+    for title, numbers, words in (("that descend", (4, 4, 3), "has 3 after 4 in sample 0"), ("after the last one", (0, -1, 0), "has 0 after -1 in sample 0"),
                                   ("that are none", (-1, -1, -1), "has no document in sample 0")):
         body = len(content) - 4 * LENGTH * len(read_ids(out, "tokens"))
         write(path, content[:body] + struct.pack("<3i", *numbers) + content[body + 12:])
@@ -239,7 +239,7 @@ REFUSALS = (
     ("other cells", "table", 'a,b\n1,"2\n2"\n\n3\n', ("--numbers", "x=a", "-o", "OUT"), ":5: 1 cells, the first line names 2"),
     ("open quote", "table", 'a,b\n1,2\n1,"2\n3\n', ("--numbers", "x=a", "-o", "OUT"), ":3: a quote is not closed"),
     ("quote inside", "table", 'a,b\n1"2,2\n', ("--numbers", "x=a", "-o", "OUT"), ":2: a quote stands inside"),
-    ("behind a quote", "table", 'a,b\n"1"2,2\n', ("--numbers", "x=a", "-o", "OUT"), ":2: something follows"),
+    ("after a quote", "table", 'a,b\n"1"2,2\n', ("--numbers", "x=a", "-o", "OUT"), ":2: something follows"),
     ("empty table", "table", "", ("--numbers", "x=a", "-o", "OUT"), ":1: the table is empty"),
     ("empty text with a label", "table", 'a,t\n1,""\n', ("--labels", "x=a", "--field", "t", "--length", "4", "-o", "OUT"), ":2: `t` is empty"),
 )

@@ -184,7 +184,7 @@ def ids_of_x(variant, cases):
 # ---- a trainer ----
 
 def check_trainer(tally, folder):
-    """The model of tests/torch/squad.dz over bytes: an array that is missing, labels behind a sample's end, two steps."""
+    """The model of tests/torch/squad.dz over bytes: an array that is missing, labels after a sample's end, two steps."""
     rng = random.Random(5)
     place = check(tally, folder, "arrays of a trainer", drawn(rng), 24, None, lambda text: [(b, bytes([b])) for b in text.encode()], BYTE_CLS, BYTE_SEP)
 
@@ -206,7 +206,7 @@ def check_trainer(tally, folder):
             file.seek(128 + 4 * 2)
             file.write(struct.pack("<i", 20))
     outcome = train()
-    tally.check("a label behind the end", outcome.status == 1 and "Z0803" in outcome.err and "`start` of sample 2 is 20, but its `lengths` are 20" in outcome.err,
+    tally.check("a label after the end", outcome.status == 1 and "Z0803" in outcome.err and "`start` of sample 2 is 20, but its `lengths` are 20" in outcome.err,
                 outcome.err)
 
 

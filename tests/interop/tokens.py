@@ -135,7 +135,7 @@ def bert_like():
 
 
 def check_wordpiece(folder):
-    """BERT's tokenizer: its vocabulary with the settings beside it, and the tokenizer.json that transformers makes of both."""
+    """BERT's tokenizer: its vocabulary with the settings alongside it, and the tokenizer.json that transformers makes of both."""
     cases = load("wordpiece")
     with open(os.path.join(TOKENIZERS, "bert_vocab.txt"), "rb") as file:
         vocabulary = file.read()

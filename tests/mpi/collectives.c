@@ -119,7 +119,7 @@ static double newly_across(zpr *c, zpr_axis axis) {
 }
 
 /* Bytes of a pass over `count` elements of every group of the axis, all shares equal: out of each of N
- * even nodes N - 1 of N parts of it, directly from every member what others have beside those in its node; of NCCL's
+ * even nodes N - 1 of N parts of it, directly from every member what others have alongside those in its node; of NCCL's
  * rings what all members at the end of a node send on. */
 typedef enum pass { SUM, GATHER, DIRECT } pass;
 static double across_of(zpr *c, const zpr_group *g, pass what, int64_t count) {
@@ -330,7 +330,7 @@ static void test_exchange(zpr *c, char *x, int64_t elements) {
 }
 
 /* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. What was
- * received is looked at only at the end: nothing waits between two of them. */
+ * received is checked only at the end: nothing waits between two of them. */
 static void test_pipeline(zpr *c, char *x, int64_t count) {
   enum { SEND_BUFFERS = 2 };
   int P = c->program->pipeline;

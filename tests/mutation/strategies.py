@@ -29,11 +29,11 @@ def on_hosts(*states):
 HERE = on_hosts()
 # File, row, a plan that needs it, what the refusal says.
 STRATEGIES = (
-    ("gradients_away.c", "zp_gradients_away", on_hosts("optimizer", "gradients") + ("--set", "zero=2"), "gradients off the device"),
-    ("params_away.c", "zp_params_away", on_hosts("optimizer", "gradients", "params") + ("--set", "zero=3"), "parameters off the device"),
-    ("optimizer_away.c", "zp_optimizer_away", on_hosts("optimizer"), "optimizer state off the device"),
-    ("saved_away.c", "zp_saved_away_strategy", on_hosts("activations"), "saved values off the device"),
-    ("signs.c", "zp_signs_exchange", HERE + ("--set", "zero=0", "--set", "compress=true"), "1-bit gradients"),
+    ("gradients_offloaded.c", "zp_gradients_offloaded", on_hosts("optimizer", "gradients") + ("--set", "zero=2"), "gradients off the device"),
+    ("params_offloaded.c", "zp_params_offloaded", on_hosts("optimizer", "gradients", "params") + ("--set", "zero=3"), "parameters off the device"),
+    ("optimizer_offloaded.c", "zp_optimizer_offloaded", on_hosts("optimizer"), "optimizer state off the device"),
+    ("saved_offloaded.c", "zp_saved_offloaded_strategy", on_hosts("activations"), "saved values off the device"),
+    ("one_bit.c", "zp_one_bit_exchange", HERE + ("--set", "zero=0", "--set", "compress=true"), "1-bit gradients"),
     ("zero_gather.c", "zp_zero_gather", HERE + ("--set", "zero=3", "--set", "data>1"), "parameters for ZeRO 3"),
     ("weights_back.c", "zp_weights_back", HERE + ("--set", "zero=1", "--set", "data>1"), "updated weights back"),
     ("messages.c", "zp_pipeline_messages", HERE + ("--set", "pipeline=2"), "messages between stages"),

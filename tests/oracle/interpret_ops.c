@@ -170,7 +170,7 @@ static int64_t keys_of(const head *at, int64_t query) {
   return at->causal ? query + 1 : at->length;
 }
 
-/* T5's bucket of a key (arXiv 1910.10683, section 2.1): keys behind the query have the second half of them, where they
+/* T5's bucket of a key (arXiv 1910.10683, section 2.1): keys after the query have the second half of them, where they
  * are seen; of a side half are single distances, the others grow with the logarithm up to max_distance. */
 static int64_t bucket_of(const head *at, int64_t query, int64_t key) {
   int64_t side = at->causal ? at->buckets : at->buckets / 2, exact = side / 2, distance = llabs(key - query);

@@ -159,7 +159,7 @@ def check_includes(tally, sources):
 
 def check_terminal(tally, sources):
     """A string goes to the terminal through zp_say and its like (support/quote.c, runtime/say.c), which let it obey nothing.
-    Not looked at: programs that print numbers of this machine, and one line that is cut out of such a text (log.c)."""
+    Not checked: programs that print numbers of this machine, and one line that is cut out of such a text (log.c)."""
     bad, free = [], ("support/", "codegen/cuda/emulator/", "runtime/calibrate/", "runtime/cuda/emulator/", "runtime/say.c", "runtime/log.c")
     for name in sources:
         if not name.startswith(("driver/", "exchange/", "frontend/", "planner/", "codegen/", "runtime/")) or name.startswith(free):

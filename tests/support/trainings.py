@@ -99,7 +99,7 @@ OPTIMIZED = {name: value for name, value in ENVIRONMENT.items() if name not in (
 
 
 def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False, environment=None):
-    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint, the log and, with keep_tree, the tree. What stands behind
+    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint, the log and, with keep_tree, the tree. What stands after
     "--" in words is for the trainer."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(MODELS, model + ".dz"), "--ranks", ranks_of(settings), "-o", tree, "--log", log]

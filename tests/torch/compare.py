@@ -13,7 +13,7 @@ expected files from the live run.
 16 bits: both sides round at the ends of their kernels, but not in the same places everywhere, and not the same f32 sums. The bound is 2^-8 (bf16)
 or 2^-11 (fp16) of a loss, divided by 20: twice what was measured, 8.9e-5 and 1.7e-5, and less than what rounding changes at all, 3.5e-4 and
 2.9e-5 between PyTorch in 16 bits and in f32: zplan in f32, or one that rounded elsewhere, would fail. Norms 16 times as much (measured 6.3e-4 and
-2.5e-4 beside torch 1.13, 1.5e-3 and 3.3e-4 beside 2.15, whose products sum otherwise).
+2.5e-4 alongside torch 1.13, 1.5e-3 and 3.3e-4 alongside 2.15, whose products sum otherwise).
 """
 import json
 import os
@@ -88,7 +88,7 @@ def compare(tally, title, steps, reference, loss_bound=BOUND, norm_bound=None):
     for key, got in logged.items():
         complete = len(got) == len(wanted[key]) == settings.STEPS
         error = max(map(harness.part_error, got, wanted[key]), default=1.0)
-        bound = loss_bound if key != "grad_norms" else norm_bound or 10 * loss_bound  # norms: a sum over all parameters, shown beside the losses
+        bound = loss_bound if key != "grad_norms" else norm_bound or 10 * loss_bound  # norms: a sum over all parameters, shown alongside the losses
         tally.check("%s: %s" % (title, key), complete and error <= bound, "%.2e > %.0e" % (error, bound))
         print("%s: largest difference of %s %.2e" % (title, key, error))
 
@@ -102,7 +102,7 @@ def compare_numbers(tally, title, got, want, bound):
 
 
 def check_looked_at(tally, name, reference, log, checkpoints, bound):
-    """The validation behind the last step, and zplan eval of the last checkpoint; right answers are counted, so their shares are equal."""
+    """The validation after the last step, and zplan eval of the last checkpoint; right answers are counted, so their shares are equal."""
     with open(log, encoding="utf-8") as lines:
         events = [event for event in map(json.loads, lines) if event.get("event") == "validate"]
     compare_numbers(tally, "validation of %s," % name, events[-1] if events else {}, reference["validation"], bound)

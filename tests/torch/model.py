@@ -19,7 +19,7 @@ def causal_attention(q, k, v):
 
 
 def padded_attention(q, k, v, lengths, dropped=1):
-    """Every position sees all of its sample, and none behind the sample's end; positions there give zeros. dropped: factors of probabilities."""
+    """Every position sees all of its sample, and none after the sample's end; positions there give zeros. dropped: factors of probabilities."""
     there = torch.arange(q.shape[-2])[None] < lengths[:, None]
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     return scores.masked_fill(~there[:, None, None], float("-inf")).softmax(-1) * dropped @ v * there[:, None, :, None]
@@ -122,7 +122,7 @@ def bert_layers(w, x, lengths, layers, heads, attention=padded_attention):
 
 
 def bert(w, tokens, lengths, layers, heads, attention=padded_attention):
-    """Norms behind the sums; a head of its own before the tied output projection."""
+    """Norms after the sums; a head of its own before the tied output projection."""
     def linear(name, y):
         return F.linear(y, w[name + ".weight"], w[name + ".bias"])
 
@@ -132,7 +132,7 @@ def bert(w, tokens, lengths, layers, heads, attention=padded_attention):
 
 
 def squad(w, tokens, lengths, types, layers, heads):
-    """Logits of the first and the last position of a span, none behind the sample's end, and of whether there is one."""
+    """Logits of the first and the last position of a span, none after the sample's end, and of whether there is one."""
     x = F.embedding(tokens, w["word"]) + F.embedding(types, w["segment"]) + w["position"][: tokens.shape[1]]
     x = bert_layers(w, bert_norm(w, "embeddings", x), lengths, layers, heads)
     start, end = F.linear(x, w["span.weight"], w["span.bias"]).split(1, dim=-1)
@@ -289,7 +289,7 @@ def qwen3_layer(w, at, x, heads, kv_heads, head):
 
 
 def qwen3(w, tokens, layers, smoothing, z_loss, **sizes):
-    """Logits, and what the gradients' loss has beside the labels' cross-entropy."""
+    """Logits, and what the gradients' loss has alongside the labels' cross-entropy."""
     x = F.embedding(tokens, w["embed_tokens"])
     for layer in range(layers):
         x = qwen3_layer(w, "layers.%d." % layer, x, **sizes)
@@ -372,7 +372,7 @@ def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=1000
 
 
 def missing(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, smoothing, z_loss, theta=10000.0):
-    """The same with logits of every position and of every sample. Beside the labels' cross-entropies the gradients have smoothed targets and z loss, means over the labels
+    """The same with logits of every position and of every sample. Alongside the labels' cross-entropies the gradients have smoothed targets and z loss, means over the labels
     that are there, and the balancing losses, means over all samples and positions."""
     x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
     for layer in range(layers):
@@ -381,7 +381,7 @@ def missing(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, smooth
     norm = rms_norm(x, w["norm.weight"])
     logits = F.linear(norm, w["lm_head"])
 
-    def beside(labels):
+    def alongside(labels):
         there = labels["word_loss"] >= 0
         rows, words = logits[there], labels["word_loss"][there]
         if not len(rows):
@@ -389,7 +389,7 @@ def missing(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, smooth
         smoothed = F.cross_entropy(rows, words, label_smoothing=smoothing) - F.cross_entropy(rows, words)
         return extra + smoothed + z_loss * rows.logsumexp(-1).square().mean()
 
-    return {"word_loss": logits, "kind_loss": F.linear(norm.mean(1), w["kinds.weight"], w["kinds.bias"])}, beside
+    return {"word_loss": logits, "kind_loss": F.linear(norm.mean(1), w["kinds.weight"], w["kinds.bias"])}, alongside
 
 
 def deepseek_gate(affinity, bias, top_k):

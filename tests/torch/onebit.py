@@ -62,7 +62,7 @@ def compressed(x, there):
 
 
 class Tensor:
-    """One parameter: its weights w, what the optimizer keeps of it, and what is owed."""
+    """One parameter: its weights w, what the optimizer keeps of it, and its error."""
 
     def __init__(self, w, lr, options):
         self.w, self.lr, self.decay, self.options = w, lr, DECAY if w.dim() > 1 else 0, options

@@ -157,7 +157,7 @@ static inline void fill_outside(zp_interpreter *in, int64_t vocabulary, double c
       if (tensor->role == ZP_ROLE_INPUT && tensor->shape.rank == 1) /* lengths, and labels that are less */
         in->value[t][i] = (double)((strcmp(tensor->name, "lengths") == 0 ? 3 : 1) - i % 2);
       if (tensor->role == ZP_ROLE_INPUT && strcmp(tensor->name, "documents") == 0) {
-        int64_t position = i % tensor->shape.dim[1]; /* two, and nothing behind them */
+        int64_t position = i % tensor->shape.dim[1]; /* two, and nothing after them */
         in->value[t][i] = position < 2 + i / tensor->shape.dim[1] ? 3 : position < tensor->shape.dim[1] - 1 ? 7 : -1;
       }
       if (tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = test_value(1000 + tensor->index, i);

@@ -4,7 +4,7 @@
 
 #include "attention_testing.h"
 
-/* What attention has beside heads: scores go from about -1.5 to 1.5. lengths: of two samples, 0: all are whole. */
+/* What attention has alongside heads: scores go from about -1.5 to 1.5. lengths: of two samples, 0: all are whole. */
 typedef struct attention_options {
   int64_t window;
   double softcap;
@@ -32,8 +32,8 @@ static inline void use_lengths(problem *p, const int32_t *lengths) {
 
 enum { MOST_DOCUMENTS = 8 };
 
-/* Documents of these lengths one behind the other in every sample, in sample b from number b on of the list, up to a
- * length of 0 or the end of the sample; behind them nothing is there. Their numbers leave some out. */
+/* Documents of these lengths one after the other in every sample, in sample b from number b on of the list, up to a
+ * length of 0 or the end of the sample; after them nothing is there. Their numbers leave some out. */
 static inline void use_documents(problem *p, const int32_t lengths[MOST_DOCUMENTS]) {
   zpk_attention_args *a = &p->a;
   p->documents = malloc((size_t)(a->B * a->S) * sizeof *p->documents);

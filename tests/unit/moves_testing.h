@@ -47,7 +47,7 @@ static inline zp_choice choice_of(int pipeline, int data, int zero) {
 typedef struct row {
   const char *strategy;
   zp_move_when when;
-  zp_act act; /* of what is once a step: not looked at */
+  zp_act act; /* of what is once a step: not checked */
   int run;
   int64_t first, count, elements;
   int element_bytes;

@@ -1,5 +1,5 @@
 /* Attention over keys of another sequence, and with a relative bias: cases and naive f64 sums, for the tests of the CPU
- * and of the device kernels. What is read behind the lengths is NaN, and so are results before. */
+ * and of the device kernels. What is read after the lengths is NaN, and so are results before. */
 #ifndef PAIRS_TESTING_H
 #define PAIRS_TESTING_H
 
@@ -91,7 +91,7 @@ static inline void check_array(zpk_dtype dtype, void *got, const double *want, i
   free(got);
 }
 
-/* Behind lengths everything is NaN, and so are results. Every second case drops. */
+/* After lengths everything is NaN, and so are results. Every second case drops. */
 static inline pair_problem make_pair(zpk_dtype dtype, size_t number) {
   const pair_case *c = &pair_cases[number];
   pair_problem p = {.c = c};

@@ -16,7 +16,7 @@ typedef enum model_style {
   STYLE_PARALLEL,
   STYLE_DROPOUT,
   STYLE_EXPERTS,
-  STYLE_SCALED,        /* norms before and behind each part, and a learned scale of it */
+  STYLE_SCALED,        /* norms before and after each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
   STYLE_BENT,          /* GPT with windows, capped scores, ALiBi; targets that are smoothed */
@@ -107,7 +107,7 @@ static inline int dropout(builder *b, int x) {
   return apply(b, ZP_OP_DROPOUT, x, -1, -1, (zp_op_attr){.rate = 0.25, .stream = b->streams++}, "dropout");
 }
 
-/* Also behind the activation, where columns are divided, as some vision models have it. */
+/* Also after the activation, where columns are divided, as some vision models have it. */
 static inline int dropout_layer(builder *b, const model_size *m, int x) {
   x = add2(b, x, dropout(b, gpt_attention(b, m, layer_norm(b, x, m->d), false)));
   int h = linear(b, layer_norm(b, x, m->d), m->d, m->ff, "mlp.fc");
@@ -302,7 +302,7 @@ static inline zp_spec *build_spec(zp_arena *arena, const model_size *size, zp_cl
 }
 
 /* Scratch memory of the program's matrix products: bytes of a device that no plan does without, as much as a thousand
- * of these models. What tests say of memory is beside it. */
+ * of these models. What tests say of memory is alongside it. */
 static inline int64_t scratch_bytes(const zp_spec *spec) {
   return (int64_t)((double)zp_products_bytes(spec) / spec->plans.data[0].memory_fraction) + 1;
 }
@@ -375,7 +375,7 @@ static inline void name_every_schedule(zp_spec *spec) {
   spec->plans.data[spec->plan].schedule = (zp_limit){.set = true, .high = ZP_SCHEDULE_COUNT};
 }
 
-/* What flows out of the first segment is handed on by all others beside what they make of it. */
+/* What flows out of the first segment is handed on by all others alongside what they make of it. */
 static inline void hand_on(zp_arena *arena, zp_model *model) {
   for (int s = 0; s < model->segments.len; s++) {
     zp_graph *graph = model->segments.data[s].graph;

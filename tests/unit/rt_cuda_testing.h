@@ -61,7 +61,7 @@ static inline double get(const buffer *b, int64_t i) {
   return b->size == 8 ? ((const double *)(const void *)b->host)[i] : (double)((const float *)(const void *)b->host)[i];
 }
 
-/* `count` elements of noise in both places, behind the last buffer. */
+/* `count` elements of noise in both places, after the last buffer. */
 static inline buffer make(zpr *c, int64_t count) {
   buffer b = {.c = c, .count = count, .size = zpk_bytes(c->program->dtype)};
   b.host = malloc((size_t)(count * b.size));

@@ -137,8 +137,8 @@ static inline void plan_for(zp_spec *spec, const char *program) {
   add_scratch(arena, spec);
 }
 
-/* One node type: devices have this share of the memory that the best plan without offloading uses beside scratch, and
- * hosts plenty. */
+/* One node type: devices have this share of the memory that the best plan without offloading uses alongside scratch,
+ * and hosts plenty. */
 static inline void tighten(zp_spec *spec, int devices, double share) {
   zp_node_type *node = &spec->cluster.node;
   zp_limit offload[ZP_STATE_COUNT];

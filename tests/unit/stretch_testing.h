@@ -5,7 +5,7 @@
 
 #include "lengths_testing.h"
 
-/* Keys and values behind the last query, and outputs in front of it, as nobody may read and write them. */
+/* Keys and values after the last query, and outputs in front of it, as nobody may read and write them. */
 static inline void spoil(problem *p, int64_t behind) {
   const zpk_attention_args *a = &p->a;
   for (int64_t b = 0; b < a->B && !a->keys; b++)

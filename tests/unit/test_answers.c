@@ -10,7 +10,7 @@ TestSuite(answers, .init = setup, .fini = teardown);
 
 static const model_size TINY = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
 
-/* Nodes of 4 devices that hold `mega` MB each beside scratch, nothing outside the arena to speak of. */
+/* Nodes of 4 devices that hold `mega` MB each alongside scratch, nothing outside the arena to speak of. */
 static zp_spec *gpu_spec(int nodes, int64_t mega) {
   zp_cluster c = gpu_cluster(nodes);
   c.node.devices = 4;

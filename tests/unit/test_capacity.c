@@ -68,7 +68,7 @@ static void check_card(const card *c) {
 
 /* ---- the announcement of sparse attention ---- */
 
-/* The largest arena of a plan of bert_sparse.dz on one V100, beside other settings than its own; 0: nothing fits. */
+/* The largest arena of a plan of bert_sparse.dz on one V100, alongside other settings than its own; 0: nothing fits. */
 static double bert_bytes(const char *model, int64_t length, const char *sparse, const char *recompute) {
   zp_arena *arena = zp_arena_new("bert");
   const char *positions = zp_format(arena, "model.S=%lld", (long long)length);
@@ -83,7 +83,7 @@ static double bert_bytes(const char *model, int64_t length, const char *sparse, 
 
 /* DeepSpeed, September 2020: 10 times longer samples of BERT-Base and 16 times longer ones of BERT-Large on one V100 of
  * 32 GB, with sparse attention and recomputation against dense attention that keeps its scores and no recomputation. It
- * keeps 5 bytes a score, head and layer (arXiv 2205.05198, section 4.1) beside all that our dense plan has. */
+ * keeps 5 bytes a score, head and layer (arXiv 2205.05198, section 4.1) alongside all that our dense plan has. */
 Test(capacity, samples_of_bert_as_announced, .timeout = 120) {
   static const struct {
     const char *model;

@@ -64,7 +64,7 @@ Test(cost_gpu, one_product_of_unaligned_rows_loses_half) {
               zp_cost_product(&m, ZP_PRODUCT_TN, 1, 768, 768, 1000, 2) * (999 + 96), "summed over them");
 }
 
-/* Few output elements and a long sum: pieces of the sum run beside each other. */
+/* Few output elements and a long sum: pieces of the sum run alongside each other. */
 Test(cost_gpu, long_sums_are_divided) {
   zp_cluster c = cluster_of(1);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);

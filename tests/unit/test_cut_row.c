@@ -1,5 +1,5 @@
-/* Cuts within a limit on random numbers: filling, the least limit, sums and the walk over all cuts, each beside every
- * cut tried. */
+/* Cuts within a limit on random numbers: filling, the least limit, sums and the walk over all cuts, each alongside
+ * every cut tried. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -40,7 +40,7 @@ typedef struct row {
   double bytes[MOST_UNITS], elements[MOST_UNITS], capacity[MOST_STAGES];
   double forward_before_s[MOST_UNITS + 1], input_before_s[MOST_UNITS + 1], work_before_s[MOST_UNITS + 1];
   int stage_of[MOST_PLACES], chunk_of[MOST_PLACES];
-  double update_s_an_element, host_s_an_element; /* host: of an update beside the next step; 0: there is none */
+  double update_s_an_element, host_s_an_element; /* host: of an update alongside the next step; 0: there is none */
   bool uniform;                                  /* all units but the first and the last one */
   /* of the search */
   double best_s, limit_s;
@@ -103,7 +103,7 @@ static int64_t alike(void *user, int64_t first, int64_t end) {
   return r->uniform && first >= 1 && end < r->problem.units ? 1 : first;
 }
 
-static double message_behind_s(void *user, int64_t end) { return ((const row *)user)->message_s[end]; }
+static double message_after_s(void *user, int64_t end) { return ((const row *)user)->message_s[end]; }
 
 /* A little less than the sum that a stage with these units has to reduce: below zero where they have few elements. */
 static zp_cut_cost least(void *user, int64_t first, int64_t end) {
@@ -148,7 +148,7 @@ static double duration_of(const zp_cut_cost *cost, kind what) {
   return what == FORWARD ? cost->forward_s : what == BACKWARD ? cost->backward_s : cost->weights_s;
 }
 
-/* When the rest of the pipeline answers, instead of the stages behind the first ones. */
+/* When the rest of the pipeline answers, instead of the stages after the first ones. */
 static double answer_s(const zp_cut_first *first, int64_t microbatches, int microbatch) {
   double rest = first->rest_s;
   if (microbatch == 0) rest = fmax(rest, first->first_rest_s);
@@ -288,14 +288,14 @@ static row *random_row(zp_arena *arena) {
                         .input_s = r->input_before_s,
                         .work_s = r->work_before_s,
                         .ties_s = chunks == 1 ? random_s(0.5) : 0,
-                        .beside = arena,
+                        .alongside = arena,
                         .user = r,
                         .may_grow = may_grow,
                         .fits = fits,
                         .cost = cost,
                         .alike = alike,
                         .growing_update_s = growing_update_s,
-                        .message_behind_s = message_behind_s,
+                        .message_after_s = message_after_s,
                         .stage = stage_cost,
                         .run = run,
                         .chain = chain,
@@ -317,7 +317,7 @@ static row *random_row(zp_arena *arena) {
 
 /* ---- every cut ---- */
 
-static int64_t apart_cuts; /* cuts whose longest update beside the next step decides */
+static int64_t apart_cuts; /* cuts whose longest update alongside the next step decides */
 
 static double step_of(row *r, const int64_t *cut) {
   const zp_cut_problem *p = &r->problem;

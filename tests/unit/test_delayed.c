@@ -1,5 +1,5 @@
-/* The price of steps whose updates go on beside the next one, against step after step event by event: threads of hosts
- * that begin when their stage has exchanged and are waited for before it exchanges again. */
+/* The price of steps whose updates go on alongside the next one, against step after step event by event: threads of
+ * hosts that begin when their stage has exchanged and are waited for before it exchanges again. */
 #include "planner_models.h"
 #include <zplan/abilities.h>
 #include <zplan/buf.h>
@@ -39,7 +39,7 @@ static double simulated(const zp_plan *plan) {
   double thread_ends[MOST_STAGES] = {0}, begin = 0, before = 0;
   for (int s = 0; s < run.stages; s++) {
     zp_stage_time time = zp_cost_stage_time(&run, s);
-    end[s] = zp_cost_stage_end(p, &plan->machine, s, zp_cost_beside(&p->choice, &time));
+    end[s] = zp_cost_stage_end(p, &plan->machine, s, zp_cost_overlapped(&p->choice, &time));
   }
   for (int n = 0; n < STEPS; n++) {
     double met = 0, over = 0;

@@ -84,7 +84,7 @@ Test(differentiate, a_result_that_nothing_needs) {
   kit_free(&k);
 }
 
-/* The whole is read beside its parts. */
+/* The whole is read alongside its parts. */
 Test(differentiate, base_and_views_both_read) {
   kit k = kit_new(S, 1, D);
   int x = linear(&k, "w", k.graph->carry_in.data[0], 6, false), v = split3(&k, x);

@@ -19,7 +19,7 @@ static void expect_folds(kit *k, int forward, int inputs, int weights, int group
 }
 
 /* Forward: the bias of q, k, v; bias and gelu; bias and residual. Backward: gelu's derivative with its bias; two biases
- * beside their weights. What has a norm in it stays a kernel, twice forward and twice backward. */
+ * alongside their weights. What has a norm in it stays a kernel, twice forward and twice backward. */
 Test(epilogue, gpt_layer) {
   kit k = kit_new(4, 1, 8);
   gpt_layer(&k, 2, 0);

@@ -67,7 +67,7 @@ Test(frozen, one_parameter_and_all_others) {
     }
 }
 
-/* What samples share before and behind their positions: each of them alone, and all but it. */
+/* What samples share before and after their positions: each of them alone, and all but it. */
 Test(frozen, joined_positions) {
   static const char *const names[] = {"first", "last", "position", "ln.weight", "ln.bias"};
   enum { N = sizeof names / sizeof *names };
@@ -120,7 +120,7 @@ Test(frozen, backward_ends_with_the_first_trained_parameter) {
   kit_free(&k);
 }
 
-/* Where nothing behind it is trained and nothing comes in, there is no backward. */
+/* Where nothing after it is trained and nothing comes in, there is no backward. */
 Test(frozen, begin_without_trained_parameters) {
   kit k = kit_new(S, 0, D);
   int table = param(&k, "wte", shape2(7, D)), place = param(&k, "wpe", shape2(S, D));
@@ -188,7 +188,7 @@ static void check_product(bool trans) {
       merged[e] = w[e] + scale * sum;
     }
   double want = run(&plain, &adapted, merged, 0), got = run(&adapted, &adapted, NULL, -1);
-  cr_expect(fabs(want - got) <= 1e-13 * fabs(want), "%.17g merged, %.17g beside", want, got);
+  cr_expect(fabs(want - got) <= 1e-13 * fabs(want), "%.17g merged, %.17g alongside", want, got);
   cr_expect(fabs(run(&plain, &adapted, NULL, -1) - got) > 1e-3 * fabs(got), "the adapter does something");
   kit_free(&plain);
   kit_free(&adapted);
@@ -301,7 +301,7 @@ static void check_experts(bool trans) {
         merged[at] = w[at] + scale * sum;
       }
   double want = run(&plain, &adapted, merged, 0), got = run(&adapted, &adapted, NULL, -1);
-  cr_expect(fabs(want - got) <= 1e-13 * fabs(want), "%.17g merged, %.17g beside", want, got);
+  cr_expect(fabs(want - got) <= 1e-13 * fabs(want), "%.17g merged, %.17g alongside", want, got);
   cr_expect(fabs(run(&plain, &adapted, NULL, -1) - got) > 1e-3 * fabs(got), "the adapter does something");
   zp_model_freeze(adapted.model, 0);
   check_both(&adapted, 0.1);

@@ -220,7 +220,7 @@ Test(gradients, sparse_attention) {
   check_sparse(sets, 4, false);
 }
 
-/* Samples of 1 to all positions: what stands behind them is 0, and has no gradient. sparse: NULL, or in blocks of
+/* Samples of 1 to all positions: what stands after them is 0, and has no gradient. sparse: NULL, or in blocks of
  * 16. */
 static void check_lengths(const zp_sparse *sparse, bool causal) {
   int positions = sparse ? 48 : S;
@@ -256,7 +256,7 @@ Test(gradients, attention_of_samples_with_lengths) {
   check_lengths(&sets, false);
 }
 
-/* Documents of a sample: a query's gradient is of its own alone, and of what is behind them none. */
+/* Documents of a sample: a query's gradient is of its own alone, and of what is after them none. */
 static void check_documents(zp_op_attr attr, bool bias) {
   kit k = kit_new(S, 1, D);
   int documents = zp_model_add_input(k.model, "documents", shape2(ZP_DIM_B, S), ZP_NO_SPAN);
@@ -353,7 +353,7 @@ Test(gradients, gpt_layer) {
   kit k = kit_new(S, 1, D);
   gpt_layer(&k, 2, 0.1);
   zp_graph *graph = check_gradients(&k, 10, 0.2);
-  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 5, "no sums beside the five forward groups");
+  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 5, "no sums alongside the five forward groups");
   cr_assert_eq(count_nodes(graph, ZP_OP_FUSED_GRAD), 5);
   kit_free(&k);
 }
@@ -421,7 +421,7 @@ Test(gradients, one_operation_on_positions) {
   check_alone(ZP_OP_COLUMN, (zp_op_attr){.begin = D - 1});
 }
 
-/* Likewise along either axis, to other shapes, and on columns of heads, zeros beside them included. */
+/* Likewise along either axis, to other shapes, and on columns of heads, zeros alongside them included. */
 Test(gradients, one_operation_on_an_axis) {
   for (int reduction = ZP_REDUCE_SUM; reduction <= ZP_REDUCE_LOG_SUM_EXP; reduction++) {
     zp_op_attr attr = {.value = reduction == ZP_REDUCE_SUM ? -1.5 : 0, .reduction = (zp_reduction)reduction};
@@ -501,7 +501,7 @@ Test(gradients, positions_by_number_and_squared_errors) {
   kit_free(&k);
 }
 
-/* Parameters before and behind what is carried, both halves of it read apart, once more joined, and averaged. */
+/* Parameters before and after what is carried, both halves of it read apart, once more joined, and averaged. */
 Test(gradients, joined_positions) {
   kit k = kit_new(S, 2, D);
   int x = k.graph->carry_in.data[0], y = k.graph->carry_in.data[1];

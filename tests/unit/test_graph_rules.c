@@ -224,7 +224,7 @@ Test(rules, positions_that_are_there) {
   expect_error(&k, apply(&k, ZP_OP_SLICE, (zp_op_attr){.begin = 4}, "s", carry(&k), -1, -1), "Z0208", "not 4 to 4");
   k = kit_new(4, 1, 8);
   expect_error(&k, op2(&k, ZP_OP_CONCAT, param(&k, "w", shape2(1, 7)), carry(&k)), "Z0204",
-               "cannot put `w` [1, 7] and `x` [B, 4, 8] one behind the other");
+               "cannot put `w` [1, 7] and `x` [B, 4, 8] one after the other");
   k = kit_new(4, 1, 8);
   expect_error(&k, op2(&k, ZP_OP_CONCAT, param(&k, "w", shape2(1, 8)), param(&k, "v", shape2(1, 8))), "Z0207",
                "must be an activation, but `v` [1, 8] is a parameter");

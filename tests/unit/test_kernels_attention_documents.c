@@ -1,6 +1,6 @@
 /* Attention within the documents of a sample: every instruction set and dtype against the naive f64 reference, with
  * windows, soft caps, biases by distance and dropout; to the bit what each document gives as a sample of its own, its
- * relative bias included. Behind the last document everything that is read is NaN, and so are results before. */
+ * relative bias included. After the last document everything that is read is NaN, and so are results before. */
 #include "attention.h"
 #include "lengths_testing.h"
 #include <stdio.h>

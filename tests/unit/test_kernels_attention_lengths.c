@@ -1,5 +1,5 @@
 /* Attention over samples that are shorter than the others: every instruction set and dtype against the naive f64
- * reference, to the bit what a sample of that size gives, central differences. Behind the lengths everything that is
+ * reference, to the bit what a sample of that size gives, central differences. After the lengths everything that is
  * read is NaN, and so are results before. */
 #include "attention.h"
 #include "lengths_testing.h"
@@ -190,7 +190,7 @@ static double objective(problem *p) {
   return sum;
 }
 
-/* Behind the lengths the outputs stay zeros, so the differences are 0 like the gradients. */
+/* After the lengths the outputs stay zeros, so the differences are 0 like the gradients. */
 static void central_differences(bool causal, const blocks *layout) {
   static const int32_t lengths[] = {37, 48};
   problem p = make_problem(ZPK_F64, 2, 48, 2, 1, 1, 6, causal);

@@ -126,12 +126,12 @@ Test(kernels_attention_options, shares_are_dropped_at_their_rate) {
 }
 
 /* What a window does not reach is not read: keys further away may be anything. */
-Test(kernels_attention_options, nothing_is_read_behind_a_window) {
-  enum { S = 300, HD = 8, WINDOW = 20, BLOCKS_AWAY = 2 * 48 };
+Test(kernels_attention_options, nothing_is_read_after_a_window) {
+  enum { S = 300, HD = 8, WINDOW = 20, BLOCKS_OFFLOADED = 2 * 48 };
   problem p = make_problem(ZPK_F32, 1, S, 1, 1, 1, HD, true);
   p.a.window = WINDOW;
   reference(&p);
-  for (int row = 0; row < S - WINDOW - BLOCKS_AWAY; row++)
+  for (int row = 0; row < S - WINDOW - BLOCKS_OFFLOADED; row++)
     for (int c = HD; c < 3 * HD; c++) ((float *)p.qkv)[row * p.a.q_ld + c] = NAN;
   run(&zpk_attention_base, &p);
   for (int row = S - 48; row < S; row++)

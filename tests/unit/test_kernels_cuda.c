@@ -420,7 +420,7 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 
-/* A segment that moves by the sign of its gradient, whatever the optimizer, beside one that does not. */
+/* A segment that moves by the sign of its gradient, whatever the optimizer, alongside one that does not. */
 Test(kernels_cuda, sign) {
   _Alignas(16) double p[8] = {1, 2, 3, 4, 1, 2, 3, 4}, m[8] = {0}, v[8] = {0};
   _Alignas(16) double g[8] = {3, -1e-9, 0, -7, 3, -1e-9, 0, -7};
@@ -482,7 +482,7 @@ Test(kernels_cuda, lamb) {
   for (int dtype = 0; dtype < DTYPES; dtype++) lamb((zpk_dtype)dtype);
 }
 
-/* Muon beside its products against the CPU's kernels: the length by three blocks' sums, squares, weights, an
+/* Muon alongside its products against the CPU's kernels: the length by three blocks' sums, squares, weights, an
  * average. */
 static void muon(zpk_dtype dtype) {
   enum { SIDE = 60, BLOCKS = 3 };

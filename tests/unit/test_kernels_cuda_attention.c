@@ -71,7 +71,7 @@ static void run_sparse(zpk_dtype dtype) {
                        sparse_shapes[i].G, sparse_shapes[i].valid, sparse_shapes[i].hd, drawn_layouts[i].causal);
       if (sparse) use_blocks(&p, &all[i]);
       char what[64];
-      snprintf(what, sizeof what, "%s %d, f%d", sparse ? "sparse" : "dense beside it", i, (int)zpk_bytes(dtype) * 8);
+      snprintf(what, sizeof what, "%s %d, f%d", sparse ? "sparse" : "dense alongside it", i, (int)zpk_bytes(dtype) * 8);
       reference(&p);
       run_plain(&k, &p);
       check(&p, what);

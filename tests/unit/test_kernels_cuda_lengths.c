@@ -1,5 +1,5 @@
 /* Device attention over samples that are shorter than the others: against the naive f64 reference, to the bit what a
- * sample of that size gives, and without steps behind its end. Behind the lengths everything that is read is NaN, and
+ * sample of that size gives, and without steps after its end. After the lengths everything that is read is NaN, and
  * so are results before. */
 #include "attention_device.h"
 #include "lengths_testing.h"
@@ -221,7 +221,7 @@ Test(kernels_cuda_lengths, volta) { run_all(&volta, ZPK_F16, 64, false); }
 Test(kernels_cuda_lengths, mma_without_races) { run_all(&mma, ZPK_BF16, 64, true); }
 Test(kernels_cuda_lengths, volta_without_races) { run_all(&volta, ZPK_F16, 64, true); }
 
-/* ---- no steps behind the end ---- */
+/* ---- no steps after the end ---- */
 
 /* What a watched object has counted of a kernel since `before`. */
 static zpd_host_counts counts_since(const host_object *k, const char *kernel, zpd_host_counts before) {
@@ -232,7 +232,7 @@ static zpd_host_counts counts_since(const host_object *k, const char *kernel, zp
   return now;
 }
 
-/* Tiles behind the end neither touch shared memory nor multiply: as many passes over its banks and as many products as
+/* Tiles after the end neither touch shared memory nor multiply: as many passes over its banks and as many products as
  * shorter sequences have. */
 static void count(const kernels *kind, zpk_dtype dtype, bool causal) {
   enum { B = 3, S = 256, HD = 48 }; /* test_kernels_cuda_mma.c watches these heads, too */
@@ -264,6 +264,6 @@ static void count(const kernels *kind, zpk_dtype dtype, bool causal) {
   host_unload(&k);
 }
 
-Test(kernels_cuda_lengths, no_steps_behind_the_end) { count(&plain, ZPK_F32, false); }
-Test(kernels_cuda_lengths, no_steps_behind_the_end_mma) { count(&mma, ZPK_BF16, true); }
-Test(kernels_cuda_lengths, no_steps_behind_the_end_volta) { count(&volta, ZPK_F16, true); }
+Test(kernels_cuda_lengths, no_steps_after_the_end) { count(&plain, ZPK_F32, false); }
+Test(kernels_cuda_lengths, no_steps_after_the_end_mma) { count(&mma, ZPK_BF16, true); }
+Test(kernels_cuda_lengths, no_steps_after_the_end_volta) { count(&volta, ZPK_F16, true); }

@@ -113,7 +113,7 @@ Test(kernels_cuda_mma, sparse_volta_without_races) { run_sparse(volta, ZPK_F16, 
 /* ---- watched ---- */
 
 /* No race; no two accesses meet in a bank; global memory moves what is asked for, but for log-sum-exps, which lie one a
- * head apart. Multiplications by hand: tiles of 16 x 8 x 16 that are not behind the end or above the diagonal as whole
+ * head apart. Multiplications by hand: tiles of 16 x 8 x 16 that are not after the end or above the diagonal as whole
  * warps; the planner prices as many. */
 static void watch(bool quads, int head, int64_t S, long forward_mma) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};

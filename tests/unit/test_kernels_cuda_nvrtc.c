@@ -71,8 +71,8 @@ static const char *const kernels[] = {
     "zpd_move_positions",
     "zpd_mean_positions",
     "zpd_spread_positions",
-    "zpd_owe",
-    "zpd_pack_owed",
+    "zpd_add_to_error",
+    "zpd_pack_error",
     "zpd_owner_update",
     "zpd_apply_signs",
     "zpd_lamb_fresh",
@@ -100,7 +100,7 @@ static const char *const kernels[] = {
 };
 enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 
-/* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */
+/* f64: division and square root are calls, for which ptxas saves registers; so only attention is checked. */
 static void check(const char *text, int n_kernels, const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;

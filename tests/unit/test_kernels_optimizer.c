@@ -97,15 +97,15 @@ Test(kernels_optimizer, first_adan_step_by_hand) {
                   .bias2 = 1 - 0.92,
                   .bias3 = 1 - 0.99,
                   .grad_scale = 1};
-  double p = 2, g = 0.5, state[ZPK_MOMENTS] = {0};
+  double p = 2, g = 0.5, kept[ZPK_MOMENTS] = {0};
   void *array[ZPK_MOMENTS];
-  for (int k = 0; k < ZPK_MOMENTS; k++) array[k] = &state[k];
+  for (int k = 0; k < ZPK_MOMENTS; k++) array[k] = &kept[k];
   zpk_optimizer(&u, &p, &g, array, 0, 1);
   cr_expect_float_eq(p, (2 - 0.1) / 1.05, 1e-14);
-  cr_expect_float_eq(state[ZPK_MOMENT1], 0.01, 1e-16);
-  cr_expect_float_eq(state[ZPK_MOMENT2], 0.0025, 1e-16);
-  cr_expect_eq(state[ZPK_DIFFERENCE], 0);
-  cr_expect_eq(state[ZPK_GRADIENT_BEFORE], 0.5);
+  cr_expect_float_eq(kept[ZPK_MOMENT1], 0.01, 1e-16);
+  cr_expect_float_eq(kept[ZPK_MOMENT2], 0.0025, 1e-16);
+  cr_expect_eq(kept[ZPK_DIFFERENCE], 0);
+  cr_expect_eq(kept[ZPK_GRADIENT_BEFORE], 0.5);
 }
 
 /* Biases of gates: no state, no factor of the gradient, nothing where it is 0. */

@@ -49,7 +49,7 @@ Test(kernels_positions, move) {
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 7, .from_at = 3, .to_S = 2, .n = 2}); /* a part */
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 2, .from_at = -3, .to_S = 7, .n = 7}); /* zeros around it */
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 2, .to_S = 4, .n = 2, .shared = true});
-    /* Clipped in front, behind, and away altogether. */
+    /* Clipped in front, after, and away altogether. */
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = -3, .n = 6});
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = 1, .n = 6});
     check_move((zpk_dtype)dtype, (zpk_positions){.from_S = 6, .to_S = 4, .to_at = -8, .n = 6});

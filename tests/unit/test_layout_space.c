@@ -108,7 +108,7 @@ Test(layout, experts_over_data_ranks) {
     int64_t padded = zero ? 512 * eighths : whole;
     cr_expect_eq(zp_flat_trained(&s.flat), padded + spread);
     cr_expect_eq(zp_flat_trained(&s.shard), zero ? padded / 8 + spread / 2 : padded + spread);
-    cr_expect_eq(s.runs.data[1].base.of[ZP_KIND_SPREAD], padded, "behind all that every data rank holds");
+    cr_expect_eq(s.runs.data[1].base.of[ZP_KIND_SPREAD], padded, "after all that every data rank holds");
     cr_expect_eq(s.runs.data[1].stride.of[ZP_KIND_SPREAD], 3 * 96 * 64);
     cr_expect_geq(s.memory.optimizer, 8 * zp_flat_trained(&s.shard));
     cr_expect_lt(s.memory.optimizer, 8 * zp_flat_trained(&s.shard) + 2 * 256);
@@ -253,8 +253,8 @@ Test(layout, weight_gradients_wait_with_their_output_gradients) {
   cr_expect_eq(s1.memory.saved, 4 * 2 * l->segments[1].saved_bytes + 2 * 2 * l->segments[1].pending_bytes);
 }
 
-/* With ZeRO 2 and 3 what BI yields beside other gradients waits, too: weight and bias of both norms, and the biases of
- * fc (4 d) and attention's output (d); d is 64. Those of proj and qkv are sums over columns that BW makes. */
+/* With ZeRO 2 and 3 what BI yields alongside other gradients waits, too: weight and bias of both norms, and the biases
+ * of fc (4 d) and attention's output (d); d is 64. Those of proj and qkv are sums over columns that BW makes. */
 Test(layout, early_gradients_wait_with_sharded_gradients) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
@@ -324,8 +324,8 @@ Test(layout, compression_errors) {
 
 /* Errors are where their elements' state is. Of what a rank averages the layout has room for the rank that has most of
  * it on the device, the first, and for the one that has most of it on the host, the last. A record has 12 bytes for 64
- * elements: of all that is away, or of a part from three ranks and their mean. */
-Test(layout, compression_errors_away) {
+ * elements: of all that is offloaded, or of a part from three ranks and their mean. */
+Test(layout, compression_errors_offloaded) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
   int64_t cut[] = {0, 10};

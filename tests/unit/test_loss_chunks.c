@@ -164,7 +164,7 @@ static double best_s(zp_spec *spec, int64_t microbatch, int chunks, int *chosen)
 }
 
 /* Every micro-batch with the loss at once, and in as many chunks as leave 256 rows of each: the search finds the best
- * of these, whatever the memory, though it looks at chunks only behind the rest. With much memory the loss is made at
+ * of these, whatever the memory, though it looks at chunks only after the rest. With much memory the loss is made at
  * once. */
 Test(loss_chunks, search_takes_what_pays) {
   zp_spec *spec = build_spec(arena, &GPT2, cpu_cluster(), 4);

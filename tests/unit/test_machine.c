@@ -363,7 +363,7 @@ Test(machine, communicators_that_a_trainer_makes) {
   cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, tensor + over_network + (2 + 1) * pair + sums);
   cr_expect_eq(zp_communicators_of(&cluster, &two, 2).total_bytes, tensor + over_network + (2 + 2) * pair + sums);
   zp_choice experts = data;
-  experts.expert = experts.data; /* a group of its own beside the data group */
+  experts.expert = experts.data; /* a group of its own alongside the data group */
   cr_expect_eq(zp_communicators_of(&cluster, &experts, 1).total_bytes, 2 * all + sums);
   experts.expert = experts.data / 2;
   zp_communicators spread = zp_communicators_of(&cluster, &experts, 1);

@@ -1,6 +1,6 @@
 /* Relaxations of the list of moves that the search counts with, against the price of random plans with exact buckets:
- * what a stage moves beside its units (zp_cost_least_moving) and with nothing beside (zp_cost_least_alone), its update
- * (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not
+ * what a stage moves alongside its units (zp_cost_least_moving) and with nothing alongside (zp_cost_least_alone), its
+ * update (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not
  * padded. */
 #include "search_instances.h"
 #include <zplan/schedule.h>
@@ -137,14 +137,14 @@ static void check_stage(const priced *x, int s) {
   const zp_program *p = x->program;
   const zp_choice *c = &p->choice;
   const zp_lowered *l = zp_program_lowered(p, s);
-  double work_s[2] = {0}, forward_s = 0, backward_s = 0, beside_s = 0;
+  double work_s[2] = {0}, forward_s = 0, backward_s = 0, overlapped_s = 0;
   zp_machine own = zp_machine_of_stage(&x->machine, c, s);
   zp_relaxed_unit all = together(p, s, work_s), one = least_of_stage(p, s);
   for (int k = 0; k < p->stages[s].n_chunks; k++) {
     zp_stage_time time = zp_cost_chunk(l, &own, c, &p->stages[s], k);
     forward_s += time.forward_s;
     backward_s += time.backward_s;
-    beside_s += zp_cost_beside(c, &time);
+    overlapped_s += zp_cost_overlapped(c, &time);
   }
   zp_group_link data = zp_cost_link_of(&own, c, ZP_END_DATA_RANKS),
                 replicas = zp_cost_link_of(&own, c, ZP_END_REPLICAS);
@@ -157,10 +157,10 @@ static void check_stage(const priced *x, int s) {
             backward_s);
   double alone = zp_chunks(c) * zp_cost_least_alone(l, &own, c, &one, &data, &replicas);
   cr_assert(work_s[0] + work_s[1] + alone <= (forward_s + backward_s) * (1 + 1e-12),
-            "stage %d, ZeRO %d: %.12g beside %.12g of %.12g", s, c->zero, alone, work_s[0] + work_s[1],
+            "stage %d, ZeRO %d: %.12g alongside %.12g of %.12g", s, c->zero, alone, work_s[0] + work_s[1],
             forward_s + backward_s);
 
-  zp_step_end end = zp_cost_stage_end(p, &x->machine, s, beside_s);
+  zp_step_end end = zp_cost_stage_end(p, &x->machine, s, overlapped_s);
   zp_step_end update = zp_cost_step_update(l, &own, c, &all.elements);
   double updating = update.optimizer_s + update.least_offload_s, real = end.optimizer_s + end.offload_s;
   cr_assert(updating <= real * (1 + 1e-12), "stage %d, ZeRO %d: update %.12g of %.12g", s, c->zero, updating, real);
@@ -169,7 +169,7 @@ static void check_stage(const priced *x, int s) {
   memset(here.home, 0, sizeof here.home);
   zp_step_end sums = zp_cost_step_end(l, &own, &here, &all.elements);
   sums.reduce_s = zp_cost_step_end(l, &own, c, &all.elements).reduce_s;
-  double reduce_s = zp_cost_exposed_reduce(&own, sums.taken, sums.reduce_s, 0, beside_s, p->stages[s].n_calls);
+  double reduce_s = zp_cost_exposed_reduce(&own, sums.taken, sums.reduce_s, 0, overlapped_s, p->stages[s].n_calls);
   cr_assert(sums.gather_s <= end.gather_s * (1 + 1e-12), "stage %d, ZeRO %d: gathers %.12g of %.12g", s, c->zero,
             sums.gather_s, end.gather_s);
   cr_assert(reduce_s <= end.reduce_s * (1 + 1e-12), "stage %d, ZeRO %d: sums %.12g of %.12g", s, c->zero, reduce_s,
@@ -177,7 +177,7 @@ static void check_stage(const priced *x, int s) {
 }
 
 Test(move_bounds, relaxations_of_the_list_are_never_more_than_its_price) {
-  int away = 0, spread = 0;
+  int offloaded = 0, spread = 0;
   state = 9;
   for (int plans = 0; plans < PLANS;) {
     priced x;
@@ -185,11 +185,12 @@ Test(move_bounds, relaxations_of_the_list_are_never_more_than_its_price) {
     if (random_plan(&x)) {
       const zp_choice *c = &x.program->choice;
       for (int s = 0; s < c->pipeline; s++) check_stage(&x, s);
-      for (int i = 0; i < ZP_STATE_COUNT; i++) away += c->home[i].eighths > 0;
+      for (int i = 0; i < ZP_STATE_COUNT; i++) offloaded += c->home[i].eighths > 0;
       spread += zp_expert_ranks(c) > 1;
       plans++;
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(away > PLANS / 4 && spread > PLANS / 40, "%d classes off the device, %d plans with experts", away, spread);
+  cr_expect(offloaded > PLANS / 4 && spread > PLANS / 40, "%d classes off the device, %d plans with experts", offloaded,
+            spread);
 }

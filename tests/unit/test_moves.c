@@ -3,8 +3,8 @@
 
 TestSuite(moves, .init = setup, .fini = teardown);
 
-/* One device and nothing away: the update alone. 7 numbers of 4 bytes an element: gradient; weight and two moments,
- * read and written. */
+/* One device and nothing offloaded: the update alone. 7 numbers of 4 bytes an element: gradient; weight and two
+ * moments, read and written. */
 Test(moves, one_device) {
   zp_program *p = program_of(&TINY, true, choice_of(1, 1, 0), 8);
   expect_rows(p, 0, NULL, 0);
@@ -30,11 +30,11 @@ Test(moves, an_average_is_read_and_written) {
   cr_expect_eq(zp_stage_moves(arena, p, 0).data[1].element_bytes, UPDATE_BYTES + 8 + 12);
 }
 
-/* GPUs bucket by bucket beside backward, the table once; CPU ranks all at once. */
+/* GPUs bucket by bucket alongside backward, the table once; CPU ranks all at once. */
 Test(moves, zero_0) {
-  EXPECT_ROWS(program_of(&TINY, true, choice_of(1, 2, 0), 8), 0, SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, TABLE),
-              SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, POSITIONS), SUM(ZP_WHEN_BESIDE_BACKWARD, LAYERS, 3, LAYER),
-              SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM), SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM));
+  EXPECT_ROWS(program_of(&TINY, true, choice_of(1, 2, 0), 8), 0, SUM(ZP_WHEN_OVERLAPPED_BACKWARD, BEGIN, 1, TABLE),
+              SUM(ZP_WHEN_OVERLAPPED_BACKWARD, BEGIN, 1, POSITIONS), SUM(ZP_WHEN_OVERLAPPED_BACKWARD, LAYERS, 3, LAYER),
+              SUM(ZP_WHEN_OVERLAPPED_BACKWARD, END, 1, NORM), SUM(ZP_WHEN_OVERLAPPED_BACKWARD, END, 1, NORM));
   EXPECT_ROWS(program_of(&TINY, false, choice_of(1, 2, 0), 8), 0,
               SUM(ZP_WHEN_AFTER_BACKWARD, -1, 1, 3 * LAYER + TABLE + POSITIONS + 2 * NORM));
 }
@@ -43,10 +43,11 @@ Test(moves, zero_0) {
 Test(moves, zero_1) {
   zp_program *gpu = program_of(&TINY, true, choice_of(1, 2, 1), 8),
              *cpu = program_of(&TINY, false, choice_of(1, 2, 1), 8);
-  EXPECT_ROWS(gpu, 0, SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, POSITIONS),
-              SUM(ZP_WHEN_BESIDE_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM_PADDED),
-              SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM_PADDED),
-              BACK(-1, 1, 3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED));
+  EXPECT_ROWS(
+      gpu, 0, SUM(ZP_WHEN_OVERLAPPED_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_OVERLAPPED_BACKWARD, BEGIN, 1, POSITIONS),
+      SUM(ZP_WHEN_OVERLAPPED_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_OVERLAPPED_BACKWARD, END, 1, NORM_PADDED),
+      SUM(ZP_WHEN_OVERLAPPED_BACKWARD, END, 1, NORM_PADDED),
+      BACK(-1, 1, 3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED));
   EXPECT_ROWS(cpu, 0, SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, POSITIONS),
               SUM(ZP_WHEN_AFTER_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED),
               SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED), BACK(BEGIN, 1, TABLE), BACK(BEGIN, 1, POSITIONS),
@@ -85,16 +86,16 @@ Test(moves, zero_3) {
 
 /* What leaves first: of eight eighths 3, of 168512 elements 3 * 21064 = 63192, in whole 64: 63168. The flat buffer has
  * table, positions, norms (18560), then layers: of the last one all, of the one before the last 13184. */
-Test(moves, parameters_away) {
+Test(moves, parameters_offloaded) {
   zp_choice c = choice_of(1, 1, 0);
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
   zp_program *p = program_of(&TINY, true, c, 8);
 #define UP(act, first, elements)                                                                                       \
-  COPY("parameters away", ZP_WHEN_BEFORE_UNIT, act, LAYERS, first, 1, elements, 4, 8, ZP_QUEUE_UP)
+  COPY("parameters offloaded", ZP_WHEN_BEFORE_UNIT, act, LAYERS, first, 1, elements, 4, 8, ZP_QUEUE_UP)
   EXPECT_ROWS(p, 0, UP(ZP_ACT_F, 1, 63168 - LAYER), UP(ZP_ACT_F, 2, LAYER), UP(ZP_ACT_B, 1, 63168 - LAYER),
               UP(ZP_ACT_B, 2, LAYER),
-              COPY("parameters away", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_UP),
-              COPY("parameters away", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_DOWN));
+              COPY("parameters offloaded", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_UP),
+              COPY("parameters offloaded", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_DOWN));
   zp_tier_bytes moved = zp_program_tier_bytes(p);
   cr_expect_eq(moved.up, 4 * INT64_C(63168) * (2 * 8 + 1));
   cr_expect_eq(moved.down, 4 * INT64_C(63168));
@@ -103,31 +104,32 @@ Test(moves, parameters_away) {
 /* All gradients and all of the state: the sum on the host, two reads and a write for 7 of 8 micro-batches; the norm
  * there; weights up. Disks: whole pages of 2048 elements. */
 enum { PAGES = 83 * 2048 };
-Test(moves, gradients_and_optimizer_away) {
+Test(moves, gradients_and_optimizer_offloaded) {
   zp_choice c = choice_of(1, 1, 0);
   c.home[ZP_STATE_GRADIENTS] = HOST;
   c.home[ZP_STATE_OPTIMIZER] = DISK;
   cr_assert_eq(3 * LAYER + TABLE + POSITIONS + 2 * NORM, 168512);
 #define DOWN_AND_SUM(run, count, elements, sums)                                                                       \
-  COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),                  \
-      COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 12, sums, ZP_QUEUE_HOST_MEMORY)
+  COPY("gradients offloaded", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),             \
+      COPY("gradients offloaded", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 12, sums,                     \
+           ZP_QUEUE_HOST_MEMORY)
 #define DOWN(run, count, elements) DOWN_AND_SUM(run, count, elements, 7)
 #define HOST_UPDATE(elements, bytes, queue)                                                                            \
-  COPY("optimizer away", ZP_WHEN_AT_HOST_UPDATE, 0, -1, 0, 1, elements, bytes, 1, queue)
+  COPY("optimizer offloaded", ZP_WHEN_AT_HOST_UPDATE, 0, -1, 0, 1, elements, bytes, 1, queue)
   EXPECT_ROWS(program_of(&TINY, true, c, 8), 0, DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS),
               DOWN(LAYERS, 3, LAYER), DOWN_AND_SUM(END, 1, TABLE, 8), DOWN(END, 1, NORM), DOWN(END, 1, NORM),
-              COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY),
+              COPY("gradients offloaded", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, UPDATE_BYTES, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
               HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
 }
 
 #define LENGTHS(elements, bytes, queue)                                                                                \
-  COPY("lengths away", ZP_WHEN_AT_HOST_LENGTHS, 0, -1, 0, 1, elements, bytes, 1, queue)
+  COPY("lengths offloaded", ZP_WHEN_AT_HOST_LENGTHS, 0, -1, 0, 1, elements, bytes, 1, queue)
 #define ALL_DOWN                                                                                                       \
   DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS), DOWN(LAYERS, 3, LAYER), DOWN_AND_SUM(END, 1, TABLE, 8),            \
       DOWN(END, 1, NORM), DOWN(END, 1, NORM),                                                                          \
-      COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY)
+      COPY("gradients offloaded", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY)
 
 /* LAMB reads weight and moments (12), and writes moments (8), with the gradient (4); then it reads these again and
  * writes weights (4). */
@@ -197,7 +199,7 @@ Test(moves, gradients_on_the_device_come_down_once) {
 }
 
 /* A delayed update: of 3/8 of the gradients, which are on the host already, a copy there instead of the way down;
- * weights up; and the update beside the next step. */
+ * weights up; and the update alongside the next step. */
 Test(moves, a_delayed_update) {
   zp_choice c = choice_of(1, 1, 0);
   c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
@@ -209,11 +211,11 @@ Test(moves, a_delayed_update) {
   const row rows[] = {
       HOST_UPDATE(ALL - THERE, 4, ZP_QUEUE_DOWN), HOST_UPDATE(ALL, 4, ZP_QUEUE_UP),
       HOST_UPDATE(ALL, 4, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(THERE, 8, ZP_QUEUE_HOST_MEMORY),
-      COPY("optimizer away", ZP_WHEN_BESIDE_NEXT, 0, -1, 0, 1, ALL, UPDATE_BYTES, 1, ZP_QUEUE_HOST_MEMORY)};
+      COPY("optimizer offloaded", ZP_WHEN_OVERLAPPED_NEXT, 0, -1, 0, 1, ALL, UPDATE_BYTES, 1, ZP_QUEUE_HOST_MEMORY)};
   int n = 0;
   for (int i = 0; i < list.len; i++) {
     const zp_move *m = &list.data[i];
-    if (strcmp(m->strategy->name, "optimizer away") != 0) continue;
+    if (strcmp(m->strategy->name, "optimizer offloaded") != 0) continue;
     cr_assert_lt(n, 5);
     cr_expect(m->when == rows[n].when && m->elements == rows[n].elements && m->element_bytes == rows[n].element_bytes &&
                   m->queue == rows[n].queue,
@@ -241,27 +243,27 @@ Test(moves, everything_on_disks) {
   cr_expect_eq(moved.written, 4 * (8 * units + all) + 12 * all);
 }
 
-/* Two data ranks that own halves and hold all: of a rank's half 3/8 in whole 64 are away, of the other rank's as many,
- * and they lie in the layers, which one unit each uses. Gradients go down after each of 4 micro-batches; once a step
- * all come up to be summed, and a rank's own go down; the host's weights go up. */
-Test(moves, gradients_away_with_zero_1) {
+/* Two data ranks that own halves and hold all: of a rank's half 3/8 in whole 64 are offloaded, of the other rank's as
+ * many, and they lie in the layers, which one unit each uses. Gradients go down after each of 4 micro-batches; once a
+ * step all come up to be summed, and a rank's own go down; the host's weights go up. */
+Test(moves, gradients_offloaded_with_zero_1) {
   zp_choice c = choice_of(1, 2, 1);
   c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
   zp_program *p = program_of(&TINY, true, c, 8);
   const int64_t half = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2, own = half / 8 * 3 / 64 * 64;
   cr_assert(zp_flat_trained(&p->stages[0].shard) == half && own < PADDED);
-  cr_expect(p->stages[0].offloaded[ZP_STATE_GRADIENTS] == own && zp_stage_away(&c, &p->stages[0], own) == 2 * own);
+  cr_expect(p->stages[0].offloaded[ZP_STATE_GRADIENTS] == own && zp_stage_offloaded(&c, &p->stages[0], own) == 2 * own);
   cr_expect_eq(p->stages[0].memory.gradients / 256, (2 * half - 2 * own) * 4 / 256);
   zp_tier_bytes moved = zp_program_tier_bytes(p);
   cr_expect_eq(moved.down, 2 * 4 * (4 * 2 * own + own));
   cr_expect_eq(moved.up, 2 * 4 * (2 * own + own));
   zp_move_list list = zp_stage_moves(arena, p, 0);
   for (int i = 0; i < list.len; i++)
-    cr_expect(list.data[i].when != ZP_WHEN_BESIDE_BACKWARD, "sums wait for what is on the host");
+    cr_expect(list.data[i].when != ZP_WHEN_OVERLAPPED_BACKWARD, "sums wait for what is on the host");
 }
 
 /* Without ZeRO both ranks have all, and all sums go down again. */
-Test(moves, gradients_away_without_zero) {
+Test(moves, gradients_offloaded_without_zero) {
   zp_choice c = choice_of(1, 2, 0);
   c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = HOST;
   const int64_t all = 3 * LAYER + TABLE + POSITIONS + 2 * NORM, units = all + TABLE; /* the table is used twice */
@@ -272,7 +274,7 @@ Test(moves, gradients_away_without_zero) {
 
 /* Parameters come up forward and backward of 4 micro-batches; a rank's own come up to be updated and go down; then they
  * come up once more for the other rank, and the other's go down. */
-Test(moves, parameters_away_with_zero_1_and_2) {
+Test(moves, parameters_offloaded_with_zero_1_and_2) {
   for (int zero = 1; zero <= 2; zero++) {
     zp_choice c = choice_of(1, 2, zero);
     c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
@@ -286,7 +288,7 @@ Test(moves, parameters_away_with_zero_1_and_2) {
 }
 
 /* The optimizer alone: gradients go down for it. With ZeRO 1 a rank's half. */
-Test(moves, optimizer_away) {
+Test(moves, optimizer_offloaded) {
   zp_choice c = choice_of(1, 2, 1);
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   enum { SHARD = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2 };
@@ -304,7 +306,7 @@ Test(moves, optimizer_away) {
 /* A layer keeps its input alone, S d elements of 4 bytes, with full recomputation. Half of it leaves; the other half
  * moves inside the device, read and written. The first unit keeps nothing; the last one, which is not recomputed, keeps
  * more: half of it leaves, rounded down to 256 bytes. On disks whole pages. */
-Test(moves, saved_values_away) {
+Test(moves, saved_values_offloaded) {
   zp_choice c = choice_of(1, 1, 0);
   c.recompute = ZP_RECOMPUTE_FULL;
   c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 4};
@@ -314,12 +316,12 @@ Test(moves, saved_values_away) {
   int64_t last = p->lowered->segments[END].saved_bytes, gone = last / 8 * 4 / 256 * 256;
   cr_assert_gt(gone, 0);
 #define SAVED(when, act, run, count, elements, bytes, queue)                                                           \
-  COPY("saved values away", when, act, run, 0, count, elements, bytes, 8, queue)
-#define OUT(run, count, away, stays)                                                                                   \
-  SAVED(ZP_WHEN_AFTER_UNIT, ZP_ACT_F, run, count, away, 1, ZP_QUEUE_DOWN),                                             \
+  COPY("saved values offloaded", when, act, run, 0, count, elements, bytes, 8, queue)
+#define OUT(run, count, offloaded, stays)                                                                              \
+  SAVED(ZP_WHEN_AFTER_UNIT, ZP_ACT_F, run, count, offloaded, 1, ZP_QUEUE_DOWN),                                        \
       SAVED(ZP_WHEN_AFTER_UNIT, ZP_ACT_F, run, count, stays, 2, ZP_QUEUE_DEVICE_MEMORY)
-#define IN(run, count, away, stays)                                                                                    \
-  SAVED(ZP_WHEN_BEFORE_UNIT, ZP_ACT_B, run, count, away, 1, ZP_QUEUE_UP),                                              \
+#define IN(run, count, offloaded, stays)                                                                               \
+  SAVED(ZP_WHEN_BEFORE_UNIT, ZP_ACT_B, run, count, offloaded, 1, ZP_QUEUE_UP),                                         \
       SAVED(ZP_WHEN_BEFORE_UNIT, ZP_ACT_B, run, count, stays, 2, ZP_QUEUE_DEVICE_MEMORY)
   const row rows[] = {OUT(LAYERS, 3, 2 * MESSAGE, 2 * MESSAGE), OUT(END, 1, gone, last - gone),
                       IN(LAYERS, 3, 2 * MESSAGE, 2 * MESSAGE), IN(END, 1, gone, last - gone)};
@@ -438,7 +440,7 @@ Test(moves, text) {
     cr_expect_not_null(strstr(text, words), "%s", s->name);
     n++;
   }
-  cr_expect_eq(n, 9, "gather, scatter, four classes away, messages, ties, update");
+  cr_expect_eq(n, 9, "gather, scatter, four classes offloaded, messages, ties, update");
 }
 
 /* A choice that needs what no strategy of the list provides is refused: every need has exactly one that does. */

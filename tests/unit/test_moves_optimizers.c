@@ -153,7 +153,7 @@ Test(moves_optimizers, one_bit_exchange_on_the_host) {
 }
 
 /* With ZeRO 1 a rank's host gets what both ranks sent of its half, and sends up the change; gradients and weights,
- * which are f32, move no longer. On the device stays what the worker owes. */
+ * which are f32, move no longer. On the device stays the worker's error. */
 Test(moves_optimizers, one_bit_exchange_of_shards_on_the_host) {
   zp_choice c = choice_of(1, 2, 1);
   c.compress = true;

@@ -91,13 +91,13 @@ Test(offload, zero_3_like_the_estimator) {
   c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
   case_of kept = make(&TINY, c, 8);
   c.home[ZP_STATE_PARAMS] = HOST;
-  case_of away = make(&TINY, c, 8);
-  int64_t n = zp_flat_trained(&away.stage.flat), largest = zp_flat_trained(&away.stage.bucket);
+  case_of offloaded = make(&TINY, c, 8);
+  int64_t n = zp_flat_trained(&offloaded.stage.flat), largest = zp_flat_trained(&offloaded.stage.bucket);
   cr_expect_eq(kept.stage.memory.weights, 2 * n / 8);
-  cr_expect_eq(away.stage.memory.weights, 0);
-  int64_t ring_end = away.stage.at[ZP_REGION_GRAD_RING] - away.stage.at[ZP_REGION_PARAM_RING];
+  cr_expect_eq(offloaded.stage.memory.weights, 0);
+  int64_t ring_end = offloaded.stage.at[ZP_REGION_GRAD_RING] - offloaded.stage.at[ZP_REGION_PARAM_RING];
   cr_expect_eq(ring_end, zp_up_to(4 * largest, 256));
-  cr_expect_eq(away.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
+  cr_expect_eq(offloaded.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
 }
 
 /* DeepSpeed's published table for t5-3b (memory.rst): 2,851 million parameters, largest layer 32 million, 8 GPUs of one
@@ -105,7 +105,7 @@ Test(offload, zero_3_like_the_estimator) {
  * share where we hold whole fp32 ones, and it multiplies the host's bytes by 1.5. */
 typedef struct estimated {
   int zero;
-  bool state_away, params_away;
+  bool state_offloaded, params_offloaded;
   double device_more, host_more; /* bytes a parameter that its program holds and ours does not, of one rank's share */
   double device_gib, host_gib;
 } estimated;
@@ -113,15 +113,16 @@ typedef struct estimated {
 static void check_estimated(const estimated *e) {
   const double parameters = 2851e6, largest = 32e6, gib = 1073741824.0, ranks = 8;
   zp_choice c = data_parallel((int)ranks, e->zero);
-  if (e->state_away) c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
-  if (e->params_away) c.home[ZP_STATE_PARAMS] = HOST;
+  if (e->state_offloaded) c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  if (e->params_offloaded) c.home[ZP_STATE_PARAMS] = HOST;
   case_of x = make(&TINY, c, (int)ranks);
   const zp_memory *m = &x.stage.memory;
   double n = (double)zp_flat_trained(&x.stage.flat), bucket = (double)zp_flat_trained(&x.stage.bucket);
   double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
   double ring =
       e->zero >= 3 ? (double)(x.stage.at[ZP_REGION_GRAD_RING] - x.stage.at[ZP_REGION_PARAM_RING]) / bucket : 0;
-  double staged = e->state_away ? 2 * bucket / ranks * (4 + 2) : 0; /* buckets on the way, which the table leaves out */
+  double staged =
+      e->state_offloaded ? 2 * bucket / ranks * (4 + 2) : 0; /* buckets on the way, which the table leaves out */
   double host = ranks * ((double)m->host - staged) / n + e->host_more;
   cr_expect(fabs((states * parameters + ring * largest) / gib - e->device_gib) < 0.01, "device %g GiB, published %g",
             (states * parameters + ring * largest) / gib, e->device_gib);
@@ -132,7 +133,7 @@ static void check_estimated(const estimated *e) {
 
 Test(offload, published_table_of_the_estimator) {
   static const estimated table[] = {
-      {1, false, false, 8 * (2 - 4) + 4, 0, 15.93, 0}, /* its ZeRO 2, beside our ZeRO 1 */
+      {1, false, false, 8 * (2 - 4) + 4, 0, 15.93, 0}, /* its ZeRO 2, alongside our ZeRO 1 */
       {2, true, false, 0, 16, 5.31, 127.45}, /* host: fp32 weights of all 8 ranks while they are made, 32 bytes */
       {3, true, true, 0, 0, 0.12, 71.69},
       {3, true, false, 0, 0, 0.78, 63.72},
@@ -239,9 +240,9 @@ Test(offload, norm_on_the_host) {
   expect_near(end.offload_s, 4 * n / host + 32 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
 }
 
-/* A delayed update: weights go up beside gradients that come down, at 10 GB/s each; 30 bytes an element of host memory
- * go on beside the next step, which with the exchange is no shorter. Gradients on the host are summed there meanwhile,
- * two reads and a write for 47 of 48 micro-batches, those of the tied table by both units that use it. */
+/* A delayed update: weights go up alongside gradients that come down, at 10 GB/s each; 30 bytes an element of host
+ * memory go on alongside the next step, which with the exchange is no shorter. Gradients on the host are summed there
+ * meanwhile, two reads and a write for 47 of 48 micro-batches, those of the tied table by both units that use it. */
 Test(offload, delayed_update) {
   zp_choice c = data_parallel(1, 0);
   c.home[ZP_STATE_OPTIMIZER] = HOST;
@@ -269,7 +270,8 @@ Test(offload, delayed_update) {
   expect_near(zp_cost_delayed(&p, &x.machine, 0), (30 * n + 12 * 47 * (n + table)) / host, "sums, too");
 }
 
-/* The device updates: gradients that are on the host come up over PCIe, parameters come up and go down again beside. */
+/* The device updates: gradients that are on the host come up over PCIe, parameters come up and go down again
+ * alongside. */
 Test(offload, update_on_the_device_of_what_is_elsewhere) {
   zp_choice c = data_parallel(16, 3);
   c.home[ZP_STATE_GRADIENTS] = HOST;
@@ -301,8 +303,8 @@ Test(offload, ranks_share_roots_and_sockets) {
   }
 }
 
-/* Saved values leave over PCIe beside computing: the last unit's alone, and what is longer than computing. */
-Test(offload, activations_leave_beside_computing) {
+/* Saved values leave over PCIe alongside computing: the last unit's alone, and what is longer than computing. */
+Test(offload, activations_leave_alongside_computing) {
   zp_choice c = data_parallel(1, 0);
   c.home[ZP_STATE_ACTIVATIONS] = HOST;
   case_of x = make(&TINY, c, 1);
@@ -344,8 +346,8 @@ Test(offload, gathers_are_prefetched) {
 }
 
 /* What the search counts for the moves of a stage, as if its units were one, is never more than forward and backward
- * with them: every ZeRO stage, every class away alone and all of them, any eighths, both kinds of ranks; over links so
- * slow that computing says nothing, where all that rounding keeps on the device would show. */
+ * with them: every ZeRO stage, every class offloaded alone and all of them, any eighths, both kinds of ranks; over
+ * links so slow that computing says nothing, where all that rounding keeps on the device would show. */
 static void check_least(zp_choice c, bool cpu, zp_recompute recompute, double rates) {
   c.recompute = recompute;
   case_of x = make(&TINY, c, 16);
@@ -420,7 +422,7 @@ Test(offload, cpu_ranks_wait) {
 }
 
 /* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
-Test(offload, reduction_beside_the_last_backward) {
+Test(offload, reduction_alongside_the_last_backward) {
   case_of x = make(&TINY, data_parallel(16, 0), 16);
   expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 0, 4, 4), 5, "partly");
   expect_near(zp_cost_exposed_reduce(&x.machine, 0, 8, 0, 40, 4), 2, "one bucket is left");

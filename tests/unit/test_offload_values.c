@@ -66,10 +66,10 @@ Test(offload_values, places_of_saved_values) {
     int end = s == 0 ? 0 : 2;
     int64_t gone_end = saved(&x, end) / 8 * 3 / 256 * 256, gone = saved(&x, 1) / 8 * 3 / 256 * 256;
     cr_assert_gt(gone, 0);
-    cr_expect_eq(st->chunks[0].away_stride, gone_end + 3 * gone);
+    cr_expect_eq(st->chunks[0].offloaded_stride, gone_end + 3 * gone);
     cr_expect_eq(st->chunks[0].slot_stride, saved(&x, end) - gone_end + 3 * (saved(&x, 1) - gone));
-    cr_expect_eq(st->memory.host, (2 - s) * st->chunks[0].away_stride);
-    cr_expect_eq(zp_stage_away_at(st, 0), 0);
+    cr_expect_eq(st->memory.host, (2 - s) * st->chunks[0].offloaded_stride);
+    cr_expect_eq(zp_stage_offloaded_at(st, 0), 0);
     cr_expect_eq(st->bytes[ZP_REGION_FILE_SLOTS], 0);
     int64_t largest = saved(&x, end) > saved(&x, 1) ? saved(&x, end) : saved(&x, 1);
     cr_expect_eq(st->at[ZP_REGION_PENDING] == -1 ? st->memory.saved : -1,
@@ -77,7 +77,7 @@ Test(offload_values, places_of_saved_values) {
     for (int r = 1; r < st->runs.len; r++) {
       const zp_run *before = &st->runs.data[r - 1], *run = &st->runs.data[r];
       int64_t of_unit = saved(&x, before->segment) / 8 * 3 / 256 * 256;
-      cr_expect_eq(run->saved_away - before->saved_away, before->count * of_unit);
+      cr_expect_eq(run->saved_offloaded - before->saved_offloaded, before->count * of_unit);
       cr_expect_eq(run->saved - before->saved, before->count * (saved(&x, before->segment) - of_unit));
     }
   }

@@ -390,21 +390,21 @@ Test(own_gpu, the_end_of_a_step_is_three_launches) {
 /* A product of 1 ms and its launch, whose epilogue moves 24 of 48 million bytes. On sm_90 both times are added; what a
  * calibration of the machine has found is not corrected again; elsewhere the longer one counts. */
 Test(own_gpu, products_with_an_epilogue) {
-  double beside = 24e6, bytes = 48e6, memory = 3e12 * 0.8, launch = 3e-6;
+  double alongside = 24e6, bytes = 48e6, memory = 3e12 * 0.8, launch = 3e-6;
   zp_cluster c = cluster_of("sm_90");
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
   double products = zp_cost_constant(ZP_COST_OWN_PRODUCTS_SM90),
          epilogue = zp_cost_constant(ZP_COST_OWN_EPILOGUE_BYTES);
-  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, beside),
-              launch + 1e-3 / products + epilogue * beside / memory, "sm_90");
+  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, alongside),
+              launch + 1e-3 / products + epilogue * alongside / memory, "sm_90");
   expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, 0), launch + 1e-3 / products, "without an epilogue");
   c.node.device.calibrated = true;
   m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, beside), 1e-3 + launch, "calibrated");
-  expect_near(zp_cost_own_product(&m, 1e-5 + launch, bytes, beside), launch + bytes / memory, "bytes take longer");
+  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, alongside), 1e-3 + launch, "calibrated");
+  expect_near(zp_cost_own_product(&m, 1e-5 + launch, bytes, alongside), launch + bytes / memory, "bytes take longer");
   c = cluster_of("sm_80");
   m = zp_machine_make(&c, ZP_PREC_MIXED_BF16, 1);
-  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, beside), 1e-3 + launch, "sm_80");
+  expect_near(zp_cost_own_product(&m, 1e-3 + launch, bytes, alongside), 1e-3 + launch, "sm_80");
 }
 
 /* cuBLASLt's epilogues with gelu's derivative are slow on sm_90; where they are not used, products have none. */

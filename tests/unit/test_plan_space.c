@@ -226,11 +226,11 @@ Test(plan_space, experts_over_data_ranks) {
 
 Test(plan_space, compression) {
   round_trip(roomy_spec(), (zp_choice){.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true});
-  zp_choice away = {.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true};
-  away.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
-  round_trip(roomy_spec(), away);
-  away.zero = 1;
-  round_trip(roomy_spec(), away);
+  zp_choice offloaded = {.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true};
+  offloaded.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
+  round_trip(roomy_spec(), offloaded);
+  offloaded.zero = 1;
+  round_trip(roomy_spec(), offloaded);
 }
 
 Test(plan_space, decisions_that_do_not_go_together) {
@@ -354,7 +354,7 @@ static zp_json *backward_with_early(const zp_json *plan) {
   return NULL;
 }
 
-/* What BI adds to gradients waits for BW behind everything else: not elsewhere, and no BI step without such a place. */
+/* What BI adds to gradients waits for BW after everything else: not elsewhere, and no BI step without such a place. */
 Test(plan_space, lies_about_early_gradients_are_found) {
   zp_spec *spec = roomy_spec();
   const zp_plan *plan = plan_of(

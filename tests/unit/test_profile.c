@@ -1,4 +1,4 @@
-/* Profiles beside plans: what the plan says of every stage's step adds up, logs are read as they are and refused as
+/* Profiles alongside plans: what the plan says of every stage's step adds up, logs are read as they are and refused as
  * damaged, the table and the trace show what was measured. */
 #include <math.h>
 #include <zplan/buf.h>

@@ -253,7 +253,7 @@ Test(program, same_text_twice) {
   cr_expect_str_eq(a, zp_procedure_text(arena, &lower_size(GPT, 3, 2, true, true)->segments[LAYER].backward));
 }
 
-/* ---- selective recomputation: what is rebuilt stands behind what it is rebuilt from ---- */
+/* ---- selective recomputation: what is rebuilt stands after what it is rebuilt from ---- */
 
 static bool given_to_backward(const zp_procedure *p, int root) {
   zp_place place = p->buffers.data[root].place;
@@ -367,8 +367,8 @@ Test(program, strided_logits_are_refused) {
   cr_expect_str_eq(refusal(b.model), "`half.1` is a part of a wider tensor where ce_stats needs one of its own");
 }
 
-/* A tensor of another width beside one that flows out twice: the second time it is a copy. */
-Test(program, carried_tensors_stand_one_behind_the_other) {
+/* A tensor of another width alongside one that flows out twice: the second time it is a copy. */
+Test(program, carried_tensors_stand_one_after_the_other) {
   model_size any = GPT;
   zp_spec *spec = spec_of(any);
   const char *reason = NULL;

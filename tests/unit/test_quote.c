@@ -94,14 +94,14 @@ static void write_file(const char *name, const char *text) {
   cr_assert(zp_write_file(arena, in_folder(name), text, strlen(text), &error), "%s", error);
 }
 
-/* For a reader that compares: the texts, each with a zero byte behind it. */
+/* For a reader that compares: the texts, each with a zero byte after it. */
 static void write_wanted(const zp_strings *all) {
   FILE *want = fopen(in_folder("want"), "wb");
   for (int i = 0; i < all->len; i++) fwrite(all->data[i], 1, strlen(all->data[i]) + 1, want);
   cr_assert_eq(fclose(want), 0);
 }
 
-/* Runs a command in the folder; what it prints are the texts, each with a zero byte behind it. */
+/* Runs a command in the folder; what it prints are the texts, each with a zero byte after it. */
 static void expect_texts(const char *command, const zp_strings *all) {
   const char *error = NULL;
   cr_assert_eq(system(zp_format(arena, "cd %s && { %s; } >out 2>err", folder, command)), 0, "%s: %s", command,

@@ -67,12 +67,12 @@ Test(shadow, rows_are_parts_of_a_value) {
 }
 
 Test(shadow, pieces_of_a_value_come_together_again) {
-  zp_shadow s = {.arena = arena}, away = {.arena = arena};
+  zp_shadow s = {.arena = arena}, offloaded = {.arena = arena};
   zp_shadow_write(&s, zp_shadow_whole(0, 100), 5);
   zp_shadow_copy(&s, 0, 60, &s, 200);
-  zp_shadow_copy(&s, 60, 40, &away, 0);
+  zp_shadow_copy(&s, 60, 40, &offloaded, 0);
   zp_shadow_poison(&s, 0, 100);
-  zp_shadow_copy(&away, 0, 40, &s, 60);
+  zp_shadow_copy(&offloaded, 0, 40, &s, 60);
   cr_expect(!holds(&s, zp_shadow_whole(0, 100), 5));
   zp_shadow_copy(&s, 200, 60, &s, 0);
   cr_expect(holds(&s, zp_shadow_whole(0, 100), 5));
@@ -123,7 +123,7 @@ static zp_choice split_backward(void) {
   return c;
 }
 
-static zp_choice away(void) {
+static zp_choice offloaded(void) {
   zp_choice c = plain(ZP_RECOMPUTE_NONE);
   c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 4};
   return c;
@@ -176,7 +176,7 @@ static int findings_of(const zp_program *program, const zp_move_list *list) {
 
 /* Between units, what the norm needs and what an update on the host does: waits elsewhere are found. */
 static bool is_judged(const zp_move *m) {
-  bool on_host = m->when == ZP_WHEN_AT_HOST_UPDATE || m->when == ZP_WHEN_BESIDE_NEXT;
+  bool on_host = m->when == ZP_WHEN_AT_HOST_UPDATE || m->when == ZP_WHEN_OVERLAPPED_NEXT;
   return (m->when <= ZP_WHEN_AFTER_BACKWARD || on_host) && m->queue != ZP_QUEUE_DEVICE_MEMORY &&
          m->what != ZP_MOVE_SIGNS;
 }
@@ -184,7 +184,7 @@ static bool is_judged(const zp_move *m) {
 /* Parameters that come, gradients that leave, messages: without them a unit or a stage would wait for ever. A delayed
  * update would do without gradients, or the device without weights. */
 static bool is_missed(const zp_move *m) {
-  if (m->when == ZP_WHEN_BESIDE_NEXT) return true;
+  if (m->when == ZP_WHEN_OVERLAPPED_NEXT) return true;
   return m->what == ZP_MOVE_MESSAGE || (m->queue == ZP_QUEUE_DATA && m->when <= ZP_WHEN_AFTER_UNIT && m->bucket == 0);
 }
 
@@ -222,7 +222,7 @@ Test(replay, lists_of_moves_that_wait_elsewhere) {
   damage_list(sharded());
   damage_list(scattered);
   damage_list(down);
-  damage_list(away());
+  damage_list(offloaded());
   damage_list(split_backward());
   damage_list(chunks);
 }
@@ -243,7 +243,7 @@ Test(replay, lists_of_delayed_updates) {
   cr_expect_eq(findings_of(program, &list), 0);
   for (int i = 0; i < list.len; i++) {
     zp_move kept = list.data[i];
-    bool late = kept.when == ZP_WHEN_BESIDE_NEXT, crosses = kept.when == ZP_WHEN_AT_HOST_UPDATE;
+    bool late = kept.when == ZP_WHEN_OVERLAPPED_NEXT, crosses = kept.when == ZP_WHEN_AT_HOST_UPDATE;
     if (!late && !(crosses && (kept.queue == ZP_QUEUE_UP || kept.what == ZP_MOVE_GRADIENTS))) continue;
     list.data[i].elements--;
     cr_expect(findings_of(program, &list) > 0, "move %d is short of an element", i);
@@ -508,9 +508,9 @@ static void waiting_values_overlap(zp_program *p) {
 static void too_few_waiting(zp_program *p) { p->stages[0].chunks[0].pending--; }
 static void waits_too_early(zp_program *p) { layer_of(p)->split.n_inputs -= 2; }
 static void one_saved_buffer(zp_program *p) { p->stages[0].saved_ring_stride = 0; }
-static void away_slots_overlap(zp_program *p) {
-  p->stages[0].away_stride = 0;
-  for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].away_stride = 0;
+static void offloaded_slots_overlap(zp_program *p) {
+  p->stages[0].offloaded_stride = 0;
+  for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].offloaded_stride = 0;
 }
 static void one_bucket(zp_program *p) { p->stages[0].bucket = (zp_flat){{0}}; }
 static void ring_of_gradients_on_parameters(zp_program *p) {
@@ -566,8 +566,8 @@ Test(replay, finds_damage) {
       MUTANT(STREAMS, split_backward(), waiting_values_overlap),
       MUTANT(STREAMS, split_backward(), too_few_waiting),
       MUTANT(STREAMS, split_backward(), waits_too_early),
-      MUTANT(STREAMS, away(), one_saved_buffer),
-      MUTANT(STREAMS, away(), away_slots_overlap),
+      MUTANT(STREAMS, offloaded(), one_saved_buffer),
+      MUTANT(STREAMS, offloaded(), offloaded_slots_overlap),
       MUTANT(STREAMS, sharded(), one_bucket),
       MUTANT(STREAMS, sharded(), ring_of_gradients_on_parameters),
   };

@@ -63,7 +63,7 @@ static void exchanged(zp_procedure *p, zp_place place) {
 
 static void results_exchanged(zp_program *p) { exchanged(&layer_of(p)->forward, ZP_AT_CARRY_OUT); }
 static void gradients_exchanged(zp_program *p) { exchanged(&layer_of(p)->backward, ZP_AT_GRAD_OUT); }
-static void read_beside(zp_program *p) { layer_of(p)->carries[1] = (zp_carry){.stream = -1}; }
+static void read_alongside(zp_program *p) { layer_of(p)->carries[1] = (zp_carry){.stream = -1}; }
 static void stream_without_room(zp_program *p) { p->stages[0].chunks[0].streams = 0; }
 static void layers_on_stream(zp_program *p) {
   zp_stage *s = &p->stages[1];
@@ -98,7 +98,7 @@ Test(replay_carries, finds_damage) {
     void (*change)(zp_program *program);
   } mutants[] = {{"results exchanged", results_exchanged},
                  {"gradients exchanged", gradients_exchanged},
-                 {"read beside", read_beside},
+                 {"read alongside", read_alongside},
                  {"stream without room", stream_without_room},
                  {"layers on a stream", layers_on_stream},
                  {"a message on gradients that leave", message_on_gradients},

@@ -213,7 +213,7 @@ Test(rowprog, building_folds_and_shares) {
   cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == three && quotient->arg[1] == x, "3 / Inf is 0");
   quotient = &p->values.data[zp_row_binary(p, ZP_ROW_DIV, none, y)];
   cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == none && quotient->arg[1] == y);
-  /* x * e is of the second pass whichever is looked at first, so that y is not summed apart. */
+  /* x * e is of the second pass whichever is checked first, so that y is not summed apart. */
   zp_row_program *q = zp_row_program_new(arena, 1);
   int qx = zp_row_leaf(q, ZP_ROW_ROWS, 0, 4), qy = zp_row_leaf(q, ZP_ROW_ROWS, 1, 4);
   int late = zp_row_unary(q, ZP_ROW_EXP, zp_row_binary(q, ZP_ROW_SUB, qx, zp_row_sum(q, qx, 4)));

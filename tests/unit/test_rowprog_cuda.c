@@ -202,7 +202,7 @@ Test(rowprog_cuda, f16_small) { check_shapes(small, 3, ZPK_F16); }
 
 /* No race in shared memory, and nine tenths of the sectors of global memory that move are asked for, where rows begin
  * at multiples of 32 bytes; of kernels that add column sums to gradients in f32, which two blocks of rows read and
- * write once more beside rows of 16 bits, eight and a half. */
+ * write once more alongside rows of 16 bits, eight and a half. */
 Test(rowprog_cuda, bf16_rows_move_what_they_ask_for) {
   static const int64_t columns[] = {768};
   row_models *m = calloc(1, sizeof *m);

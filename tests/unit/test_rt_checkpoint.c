@@ -160,7 +160,7 @@ Test(rt_checkpoint, a_pruned_folder_keeps_what_no_checkpoint_has) {
   cr_expect(!is_there("step_000002"));
 }
 
-/* A manifest that cannot be removed, here because it is a folder, still answers for the tensors beside it. */
+/* A manifest that cannot be removed, here because it is a folder, still answers for the tensors alongside it. */
 Test(rt_checkpoint, what_a_manifest_answers_for_stays_as_long_as_it) {
   char path[ZPR_PATH], manifest[ZPR_PATH];
   zpr_checkpoint_save(&base, folder, 1, 1);

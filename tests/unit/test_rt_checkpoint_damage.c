@@ -61,7 +61,7 @@ static uint64_t *sums_of(const zpr_tensors *list, const char *name) {
   return sums;
 }
 
-/* Makes sizes and checksums of the manifest fit the files again, so that what stands in them is looked at. */
+/* Makes sizes and checksums of the manifest fit the files again, so that what stands in them is checked. */
 static void renew_manifest(void) {
   char path[ZPR_PATH];
   zpr_error error = {0};

@@ -427,7 +427,7 @@ static zpr *open_gpu_that_tells(bool sync, const char *expected) {
   return c;
 }
 
-/* A lookup that reads behind the arena, then a kernel that is well. */
+/* A lookup that reads after the arena, then a kernel that is well. */
 static void fault(zpr *c) {
   zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * stage.arena_bytes), 0, 1, 1, 1, zpr_at(c, 0));
   zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
@@ -448,7 +448,7 @@ Test(cuda, arena_that_does_not_fit, .exit_code = ZPR_EXIT_MEMORY) {
   run_bigram();
 }
 
-/* ---- too late: behind the first message kernels of NCCL may spin, and loading would wait for them ---- */
+/* ---- too late: after the first message kernels of NCCL may spin, and loading would wait for them ---- */
 
 /* A message of NCCL, from the only rank of a group to itself. */
 static void talk(zpr *c) {
@@ -468,7 +468,7 @@ static void multiply(zpr *c, int64_t k) {
   zpr_gemm(c, false, false, 2, 3, k, zpr_at(c, 0), k, zpr_at(c, 4096), 3, false, zpr_at(c, 8192), 3);
 }
 
-Test(cuda, what_was_loaded_before_a_message_runs_behind_it) {
+Test(cuda, what_was_loaded_before_a_message_runs_after_it) {
   zpr *c = open_gpu(ZPK_F32);
   multiply(c, 4);
   zpr_load_kernel(c, &c->state->device->kernels.position_grad, 0);
@@ -478,13 +478,13 @@ Test(cuda, what_was_loaded_before_a_message_runs_behind_it) {
   zpr_close(c);
 }
 
-Test(cuda, a_kernel_loaded_behind_a_message, .exit_code = ZPR_EXIT_FAILED) {
+Test(cuda, a_kernel_loaded_after_a_message, .exit_code = ZPR_EXIT_FAILED) {
   zpr *c = open_gpu_that_tells(false, "zpd_position_grad is loaded after the first message of NCCL");
   talk(c);
   zpr_position_grad(c, zpr_at(c, 0), 1, 1, 1, 1, false, zpr_at(c, 256));
 }
 
-Test(cuda, a_product_loaded_behind_a_message, .exit_code = ZPR_EXIT_FAILED) {
+Test(cuda, a_product_loaded_after_a_message, .exit_code = ZPR_EXIT_FAILED) {
   zpr *c = open_gpu_that_tells(false, "a product of the shape 3 x 2 x 5 is loaded after the first message of NCCL");
   multiply(c, 4);
   talk(c);

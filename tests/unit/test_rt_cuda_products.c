@@ -139,7 +139,7 @@ static void check_operand_sum(zpr *c, bool of_a, bool ta, bool tb, bool accumula
   e.call.accumulate = e.call.accumulate_sum = accumulate;
   e.call.sum_of = of_a ? ZPR_SUM_A : ZPR_SUM_B, e.call.sum = e.sum.gpu, e.call.workspace = e.workspace.gpu;
   zpr_matmul(c, &e.call);
-  compare(&e.y, rounding(c), "product beside a sum");
+  compare(&e.y, rounding(c), "product alongside a sum");
   compare(&e.sum, rounding(c), "sum of an operand");
   close_epilogue(&e);
 }

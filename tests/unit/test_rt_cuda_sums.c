@@ -49,7 +49,7 @@ static void equal_addends(zpk_dtype dtype) {
   }
   check(c, dw, M * N, ADDENDS * K * 0.25, "product");
   check(c, experts, EXPERTS * M * N, ADDENDS * K * 0.25, "products of experts");
-  check(c, dw_bias, M * N, ADDENDS * K * 0.25, "product beside a bias's gradient");
+  check(c, dw_bias, M * N, ADDENDS * K * 0.25, "product alongside a bias's gradient");
   check(c, sum, N, ADDENDS * K * 0.5, "gradient of a bias");
   zpr_close(c);
 }

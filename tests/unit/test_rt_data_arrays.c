@@ -127,7 +127,7 @@ Test(data_arrays, samples_in_order_in_every_dtype) {
   }
 }
 
-/* Samples behind the end have no labels, and count in no mean; where no label says so, only whole batches come once. */
+/* Samples after the end have no labels, and count in no mean; where no label says so, only whole batches come once. */
 Test(data_arrays, samples_come_once) {
   loader l;
   write_images("images", SAMPLES);
@@ -413,7 +413,7 @@ Test(data_arrays, a_folder_lacks_a_file_or_has_another_number_of_samples) {
   write_images("images", SAMPLES);
   expect_error("Z0801", "labels.npy");
   write_labels(some_labels, SAMPLES - 1);
-  expect_error("Z0802", "has 4 samples, images.npy beside it has 5");
+  expect_error("Z0802", "has 4 samples, images.npy alongside it has 5");
 }
 
 /* Kept for the end of the step, at which all ranks leave. */

@@ -1,5 +1,5 @@
 /* Muon on CPU ranks against the formula in f64: matrices that are wide, tall and square, all dtypes, with an average;
- * what lies beside a matrix stays. */
+ * what lies alongside a matrix stays. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -152,7 +152,7 @@ static void check(zpk_dtype dtype, int rows, int cols, int threads) {
   if (zpk_is_narrow(dtype)) compare(dtype, params + narrow, want.w, n, 2 * narrow_unit(dtype), "rounded weight");
   for (int i = 0; i < COUNT; i++) {
     if (i >= GAP && i < GAP + n) continue;
-    cr_assert_eq(get_as(dtype, params, i), 7, "beside the matrix");
+    cr_assert_eq(get_as(dtype, params, i), 7, "alongside the matrix");
     cr_assert_eq(get_as(real, m, i), 7);
     cr_assert_eq(get_as(real, average, i), 7);
   }

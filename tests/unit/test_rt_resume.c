@@ -157,7 +157,7 @@ Test(resume, another_batch_goes_on_with_the_next_sample) {
   expect_read_on((3 * 8 + 4 * 4 + 2 * 8) * BIGRAM_S);
 }
 
-Test(resume, another_sample_length_goes_on_behind_the_last_token) {
+Test(resume, another_sample_length_goes_on_after_the_last_token) {
   cr_assert_eq(TRAIN(as_before, "--steps", "2"), 0);
   cr_assert_eq(TRAIN(((settings){.sequence = 8}), "--steps", "4", "--resume"), 0);
   SAYS("samples of 16 tokens, now 8; goes on with sample 33");
@@ -266,7 +266,7 @@ Test(resume, at_its_last_step_there_is_nothing_to_do) {
   expect_read_on(5 * 8 * BIGRAM_S);
 }
 
-Test(resume, behind_its_last_step_is_an_error) {
+Test(resume, after_its_last_step_is_an_error) {
   cr_assert_eq(TRAIN(as_before, "--steps", "5"), 0);
   cr_assert_eq(TRAIN(as_before, "--steps", "2", "--resume"), 1);
   SAYS("error[Z0816]");

@@ -103,7 +103,7 @@ static void on_fault(int signal) {
   _exit(42);
 }
 
-Test(train, write_behind_the_arena_is_a_fault, .exit_code = 42) {
+Test(train, write_after_the_arena_is_a_fault, .exit_code = 42) {
   struct sigaction action = {.sa_handler = on_fault};
   sigaction(SIGSEGV, &action, NULL);
   bigram_program(1, 1, 0, ZPK_F32);

@@ -195,7 +195,7 @@ static void check_forwards(zp_schedule schedule, int v) {
 
 /* ---- channels: messages that are matched by their order, as NCCL's are ---- */
 
-/* One message in a channel at a time: what is behind it waits, with the buffer that it lies in, until the receiver has
+/* One message in a channel at a time: what is after it waits, with the buffer that it lies in, until the receiver has
  * asked for those before it. */
 typedef struct channel {
   int64_t sent, taken;

@@ -73,7 +73,7 @@ static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *poin
   const zp_cut_problem *problem = zp_cut_problem_of(scratch, t->progress.s, point);
   for (int s = 0; s < c->pipeline; s++) {
     const zp_lowered *lowered = zp_program_lowered(program, s);
-    double beside = 0, reduce = 0;
+    double alongside = 0, reduce = 0;
     for (int k = 0; k < zp_cut_places(problem); k++) {
       if (problem->stage_of[k] != s) continue;
       zp_cut_cost least = problem->least(problem->user, c->cut[k], c->cut[k + 1]);
@@ -87,9 +87,9 @@ static void check_chunks(zp_arena *scratch, const trial *t, const zp_point *poin
                 c->zero, k, zp_cut_places(problem), least.forward_s, least.backward_s, least.weights_s, time.forward_s,
                 time.backward_s - weights, weights);
       reduce += least.reduce_s;
-      beside += zp_cost_beside(c, &time);
+      alongside += zp_cost_overlapped(c, &time);
     }
-    double summed = zp_cost_least_stage_end(program, &t->progress.s->machine, s, beside).reduce_s;
+    double summed = zp_cost_least_stage_end(program, &t->progress.s->machine, s, alongside).reduce_s;
     cr_assert(reduce <= summed * (1 + 1e-9) + 1e-15, "%s, ZeRO %d, stage %d of %d: sum %.9g of %.9g",
               zp_schedule_name(c->schedule), c->zero, s, c->pipeline, reduce, summed);
   }
@@ -153,9 +153,10 @@ static void check_bounds(trial *t, zp_point *point) {
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
   cr_assert(zp_memory_floor(t->progress.s, point) <= most);
-  zp_limits away = zp_away_floor(t->progress.s, point);
-  cr_assert(away.host <= host && away.nvme <= nvme, "ZeRO %d, expert %d: %lld of %lld bytes on the host, %lld of %lld",
-            c.zero, c.expert, (long long)away.host, (long long)host, (long long)away.nvme, (long long)nvme);
+  zp_limits offloaded = zp_offloaded_floor(t->progress.s, point);
+  cr_assert(offloaded.host <= host && offloaded.nvme <= nvme,
+            "ZeRO %d, expert %d: %lld of %lld bytes on the host, %lld of %lld", c.zero, c.expert,
+            (long long)offloaded.host, (long long)host, (long long)offloaded.nvme, (long long)nvme);
   if (c.chunks > 1) {
     double any = zp_bound_any_chunks(t->progress.s, point, true, 2 * step) + zp_bound_step_end(t->progress.s, point);
     cr_assert(any <= step, "%s, %d x %d x %d: any cut %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline,
@@ -401,7 +402,7 @@ Test(search_bounds, offload_takes_the_least_share_that_fits) {
   cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] > 0, "the host has no room");
 }
 
-/* Choices that differ in one thing are told apart, in either order. */
+/* Choices that differ in one thing are distinguished, in either order. */
 static void expect_before(const zp_choice *first, const zp_choice *second, const char *what) {
   cr_expect(zp_choice_compare(first, second) < 0, "%s", what);
   cr_expect(zp_choice_compare(second, first) > 0, "%s, the other way round", what);

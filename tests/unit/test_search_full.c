@@ -19,7 +19,7 @@ typedef struct priced {
 typedef struct brute {
   const zp_spec *spec;
   zp_machine machine;
-  priced mode[MODES];        /* of the choice at hand, fastest first */
+  priced mode[MODES];        /* of the current choice, fastest first */
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
@@ -192,7 +192,8 @@ static void try_homes(brute *b, const zp_choice *choice) {
   }
 }
 
-/* Every share of the first class from `class` on that may leave, and with all of it away every share of the next. */
+/* Every share of the first class from `class` on that may leave, and with all of it offloaded every share of the
+ * next. */
 static void try_tiers(brute *b, zp_choice choice, int class) {
   const zp_constraints *c = &b->spec->plans.data[0];
   while (class < ZP_STATE_COUNT && !zp_limit_leaves_device(&c->offload[class])) class ++;
@@ -327,7 +328,7 @@ static void scale_memory(zp_node_type *node, const void *user) {
   node->device.memory_bytes = to->kept + (int64_t)(to->share * (double)(node->device.memory_bytes - to->kept));
 }
 
-/* Takes away some of the memory that the best plan uses beside scratch. */
+/* Takes away some of the memory that the best plan uses alongside scratch. */
 static void squeeze(zp_spec *spec, int devices) {
   const zp_plan *plan = zp_search(arena, spec, devices, NULL);
   double share = 0.6 + 0.004 * (double)random_below(100);
@@ -374,7 +375,7 @@ static bool asks_for_lengths;
 /* Some parameters are frozen. */
 static bool freezes;
 
-/* Updates beside the next step, on hosts so slow that it is often the longer one. */
+/* Updates alongside the next step, on hosts so slow that it is often the longer one. */
 static bool delays;
 static void delay_updates(zp_spec *spec) {
   zp_node_type *node = &spec->cluster.node;

@@ -14,7 +14,7 @@ typedef struct trial {
   zp_choice choice;
   int64_t limit_bytes;
   double least_s;         /* of all cuts that fit: every stage in its fastest mode that fits */
-  int64_t least, largest; /* arena bytes of a stage beside its products' scratch memory, over all cuts and modes */
+  int64_t least, largest; /* arena bytes of a stage alongside its products' scratch memory, over all cuts and modes */
   int64_t scratch;        /* of a stage with products, the same of all of them and most of its bytes */
   int cuts;
 } trial;
@@ -46,9 +46,9 @@ static void try_cut(trial *t) {
     double best = INFINITY;
     for (int i = 0; i < t->point.n_modes; i++) {
       stage_room room = room_of(t, i, stage);
-      int64_t beside = room.bytes - room.scratch;
-      if (beside < t->least) t->least = beside;
-      if (beside > t->largest) t->largest = beside;
+      int64_t alongside = room.bytes - room.scratch;
+      if (alongside < t->least) t->least = alongside;
+      if (alongside > t->largest) t->largest = alongside;
       if (room.scratch > t->scratch) t->scratch = room.scratch;
       if (room.bytes > t->limit_bytes) continue;
       double seconds = 0;
@@ -92,7 +92,7 @@ static bool random_point(trial *t) {
   return zp_search_point(t->progress.s, &c, modes, &t->point) && c.pipeline <= zp_point_units(t->progress.s, &t->point);
 }
 
-/* Many layers beside a small vocabulary: what is bounded is most of the memory. */
+/* Many layers alongside a small vocabulary: what is bounded is most of the memory. */
 static zp_spec *deep_spec(int *devices) {
   model_size size = {
       .style = STYLE_GPT, .V = 8, .S = 8 << random_below(4), .d = 8 << random_below(2), .layers = 4 + random_below(60)};
@@ -128,7 +128,7 @@ static void check_point(trial *t, seen *n) {
 }
 
 /* Half of the instances are for no program, so stages have no scratch memory of products. The bounds leave it out, and
- * beside it such small models hardly need any: only those instances force more work. */
+ * alongside it such small models hardly need any: only those instances force more work. */
 static void expect_least(bool freezes, int all) {
   const int points = sample_of(all);
   seen n = {0};

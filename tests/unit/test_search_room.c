@@ -77,7 +77,7 @@ static void check_cut(const trial *t, const int64_t *cut) {
   cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(t->progress.s, &t->point));
 }
 
-/* Limits beside scratch memory from too little to enough, filled from either side: as many cuts are found as there
+/* Limits alongside scratch memory from too little to enough, filled from either side: as many cuts are found as there
  * are. */
 static void check_limits(trial *t, int *possible, int *impossible) {
   const int64_t scratch = zp_products_bytes(t->progress.in->spec);

@@ -167,7 +167,7 @@ static void check_range(const zp_variant *v, const zp_choice *c, int *closer) {
   *closer += seconds.work > parts.work * (1 + 1e-9);
   if (end < n) {
     zp_part_seconds more = zp_stage_seconds(v, first, end + 1), least = plus(seconds, of_parts(v, end, end + 1));
-    cr_assert(is_no_less(&more, &least, all), "units %d to %d and one behind", (int)first, (int)end);
+    cr_assert(is_no_less(&more, &least, all), "units %d to %d and one after", (int)first, (int)end);
   }
   if (first > 0) {
     zp_part_seconds more = zp_stage_seconds(v, first - 1, end), least = plus(seconds, of_parts(v, first - 1, first));

@@ -203,14 +203,14 @@ Test(sema_errors, arguments_of_positions) {
       {"reshaped samples", HEAD "  x = reshape(x, 2, k = 4)\n" TAIL, "Z0214|`reshape` needs the argument `m`"},
       {"target of another shape", HEAD "  output loss = mse(x, x)\n}\n", "Z0204|`target` of `mse` is an input"},
       {"numbers as labels", HEAD "  output loss = mse(x, labels)\n}\n", "Z0206|floating point values"},
-      {"equation of nothing", HEAD "  x = einsum(\"bsd,de\", x, wte)\n" TAIL, "Z0237|behind \"->\"|a letter for every"},
+      {"equation of nothing", HEAD "  x = einsum(\"bsd,de\", x, wte)\n" TAIL, "Z0237|after \"->\"|a letter for every"},
       {"letters of another rank", HEAD "  x = einsum(\"bd,vd->bv\", x, wte)\n" TAIL,
        "Z0209|\"bd\" has 2 letters|[B, 8, 16]"},
       {"a diagonal", HEAD "  x = einsum(\"bss->bs\", x)\n" TAIL, "Z0237|each once in an operand"},
       {"scores by hand", HEAD "  x = einsum(\"bqd,bkd->bqk\", x, x)\n" TAIL,
        "Z0216|`einsum` of \"bqd,bkd->bqk\"|built are products"},
       {"sum over samples", HEAD "  x = einsum(\"bsd->sd\", x)\n" TAIL, "Z0216|`einsum` of \"bsd->sd\""},
-      {"slice behind the end", HEAD "  x = slice(x, 3, 9)\n" TAIL, "Z0237|0 to 8: not 3 to 9"},
+      {"slice after the end", HEAD "  x = slice(x, 3, 9)\n" TAIL, "Z0237|0 to 8: not 3 to 9"},
       {"empty slice", HEAD "  x = slice(x, 3, -5)\n" TAIL, "Z0237|not 3 to 3"},
       {"slice of half a position", HEAD "  x = slice(x, 0.5)\n" TAIL, "Z0237|not 0.5 to 8"},
       {"no such position", HEAD "  x = select(x, -9)\n" TAIL, "Z0237|`index` of `select` lies in 0 .. 7, this is -9"},
@@ -237,7 +237,7 @@ Test(sema_errors, losses) {
       {"lengths of words", HEAD "  output l = cross_entropy(matmul(x, transpose(wte)), labels, lengths = labels)\n}\n",
        "Z0209|must have 2 dimensions"},
       {"position of a mean", HEAD "  x = select(mean(x), 0)\n" TAIL, "Z0209|must have 3 dimensions"},
-      {"joined widths", HEAD "  param w: [1, d + 1]\n  x = concat(w, x)\n" TAIL, "Z0204|one behind the other"},
+      {"joined widths", HEAD "  param w: [1, d + 1]\n  x = concat(w, x)\n" TAIL, "Z0204|one after the other"},
       {"a label a token", HEAD "  x = mean(x)\n" TAIL, "Z0204|one label per row|[B, 32]"});
 }
 

@@ -85,7 +85,7 @@ Test(sema_eval, truth) {
   check_value("\"a\" in [\"b\"]", "false");
   check_value("\"a\" == \"a\"", "true");
   check_value("n == 0 or 1 / (n - 12 + 1) == 1", "true");
-  check_value("n > 0 or 1 / 0 > 1", "true"); /* the right side is not looked at */
+  check_value("n > 0 or 1 / 0 > 1", "true"); /* the right side is not checked */
 }
 
 Test(sema_eval, errors) {

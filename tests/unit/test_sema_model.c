@@ -190,7 +190,7 @@ Test(sema_model, several_repeats) {
   unload(&f);
 }
 
-/* "b: left memory left' x" for every segment: what comes in, and behind an arrow what goes out, by the number of what
+/* "b: left memory left' x" for every segment: what comes in, and after an arrow what goes out, by the number of what
  * came in where it is handed on. */
 static const char *flows(const fixture *f) {
   zp_buf text = zp_buf_new(f->arena);
@@ -226,7 +226,7 @@ static void check_flows(const char *statements, const char *expected) {
   zp_arena_free(arena);
 }
 
-/* Boundaries have what is read behind them. */
+/* Boundaries have what is read after them. */
 Test(sema_model, what_flows) {
   check_flows("  y = exp(x)\n  repeat h in 0..n { x = tanh(x) }\n  x = x + y\n",
               "begin 0 -> x y\nh 2 -> x 1\nend 2 ->\n");

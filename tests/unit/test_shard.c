@@ -266,7 +266,7 @@ Test(shard, tied_table_between_products_is_split_in_columns) {
   cr_expect_eq(count(end, ZP_OP_GATHER_STATS), 0);
 }
 
-/* Each end alone would take another split of the table: that with a product beside it columns, for then nothing is
+/* Each end alone would take another split of the table: that with a product alongside it columns, for then nothing is
  * replicated, the other one rows, for columns cannot be. Rows it is, and the product is replicated. */
 Test(shard, tied_table_is_split_as_all_uses_can) {
   for (int at_end = 0; at_end <= 1; at_end++) {

@@ -329,8 +329,8 @@ static zp_model *two_biases(bool tied, bool norm) {
 }
 
 /* Along the sequence the carried tensor is a share, and its bias has a part of the gradient on every rank. The one in
- * front of the first product is alone cheaper beside whole rows, two all-reduces for five passes: its gradient is then
- * complete. One gradient cannot be both, so a bias that they share has parts in both segments. */
+ * front of the first product is alone cheaper alongside whole rows, two all-reduces for five passes: its gradient is
+ * then complete. One gradient cannot be both, so a bias that they share has parts in both segments. */
 Test(shard_numeric, tied_vectors_have_one_form) {
   zp_cluster cluster = cpu_cluster();
   for (int tied = 0; tied <= 1; tied++) {
@@ -340,7 +340,7 @@ Test(shard_numeric, tied_vectors_have_one_form) {
     zp_sharding *s = zp_shard(arena, model, &machine, 2, 1, true, &reason);
     cr_assert(s, "%s", reason);
     cr_expect_eq(s->param[0].grad_partial, tied, "in front of the first product");
-    if (!tied) cr_expect(s->param[1].grad_partial, "behind the carried share");
+    if (!tied) cr_expect(s->param[1].grad_partial, "after the carried share");
     for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
   }
 }
@@ -362,7 +362,7 @@ Test(shard_numeric, normalised_columns_are_not_padded) {
   for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
 }
 
-/* Images behind a class token: 12 positions, of which the head reads the first one, the mean of all, and that of some
+/* Images after a class token: 12 positions, of which the head reads the first one, the mean of all, and that of some
  * when they are joined with others. */
 static zp_model *vision(void) {
   enum { PATCHES = 11, PIXELS = 18, CLASSES = 29 };

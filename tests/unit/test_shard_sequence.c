@@ -70,7 +70,7 @@ Test(shard_sequence, llama_layer) {
   expect_share(s->local[LAYER], 16);
 }
 
-/* The two partial sums are added first where memory is fast beside links: one pair. */
+/* The two partial sums are added first where memory is fast alongside links: one pair. */
 Test(shard_sequence, attention_and_mlp_side_by_side) {
   model_size size = GPT;
   size.style = STYLE_PARALLEL;
@@ -93,7 +93,7 @@ Test(shard_sequence, ends_of_the_model) {
   expect_share(end, 32);
 }
 
-/* Norm weights and biases behind a reduce-scatter: every rank sees its rows only. The position table falls apart with
+/* Norm weights and biases after a reduce-scatter: every rank sees its rows only. The position table falls apart with
  * the positions, and is complete. */
 Test(shard_sequence, which_gradients_are_partial) {
   zp_model *model = build_model(arena, &GPT);

@@ -278,7 +278,7 @@ static int64_t expect_best(const zp_shard_problem *problem, const char *what) {
   return b.complete;
 }
 
-/* Memory and links fast and slow beside each other: what is cheapest differs. */
+/* Memory and links fast and slow alongside each other: what is cheapest differs. */
 static int64_t expect_best_on_machines(const zp_graph *graph, const char *what) {
   int64_t complete = 0;
   for (int tensor = 2; tensor <= 4; tensor++)

@@ -56,7 +56,7 @@ Test(streams, memory_grows_with_the_units) {
     }
 }
 
-/* A repeat wants what it changes in its units, so nothing ends in one; behind all it ends where nothing reads it. */
+/* A repeat wants what it changes in its units, so nothing ends in one; after all it ends where nothing reads it. */
 Test(streams, ends_before_a_repeat_that_changes_it) {
   zp_spec *spec = spec_of(true);
   zp_graph *layer = spec->model->segments.data[LAYER].graph;

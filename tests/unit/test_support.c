@@ -39,7 +39,7 @@ Test(arena, memory_is_zeroed_and_aligned_also_after_a_rewind) {
 
 Test(arena, a_budget_counts_what_its_arenas_hold) {
   zp_arena_budget budget = {.limit_bytes = 8 << 20};
-  zp_arena *first = zp_arena_new_within("first", &budget), *second = zp_arena_new_beside("second", first);
+  zp_arena *first = zp_arena_new_within("first", &budget), *second = zp_arena_new_alongside("second", first);
   zp_arena_mark mark = zp_arena_get_mark(first);
   zp_alloc(first, 3 << 20);
   zp_alloc(second, 2 << 20);
@@ -459,7 +459,7 @@ Test(path, names_lead_back) {
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
     const char *name = zp_path_from(paths, pairs[i][0], pairs[i][1]);
     cr_expect_str_eq(name, pairs[i][2]);
-    cr_expect_str_eq(zp_path_beside(paths, pairs[i][0], name), pairs[i][1]);
+    cr_expect_str_eq(zp_path_alongside(paths, pairs[i][0], name), pairs[i][1]);
   }
   zp_arena_free(paths);
 }

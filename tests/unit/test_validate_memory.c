@@ -72,7 +72,7 @@ Test(validate_memory, backward_holds_gradients_and_what_is_left) {
   expect_near((double)zp_autograd_backward_bytes(arena, layer, 3, 2, &none, false), 42 * sbh + lse, 1e-12, "one rank");
   expect_near((double)zp_autograd_backward_bytes(arena, layer, 3, 2, &some, false), 42 * sbh + lse + 1000, 1e-12,
               "scores");
-  double matrix = 2.0 * 256 * 1024; /* the gradient of down's weight, beside GELU's output and its gradient */
+  double matrix = 2.0 * 256 * 1024; /* the gradient of down's weight, alongside GELU's output and its gradient */
   expect_near((double)zp_autograd_backward_bytes(arena, layer, 3, 2, &none, true), 42 * sbh + lse + matrix, 1e-12,
               "fresh gradients");
   expect_near((double)zp_autograd_joint_bytes(layer, 3, 2), 2 * 2 * sbh, 1e-12, "keys and values");

@@ -118,12 +118,12 @@ Test(validate_rows, nanotron_waits_for_its_sums_with_zero_1) {
   cr_expect(hidden.estimate.data_comm_s < 0.5 * sums, "%g against %g", hidden.estimate.data_comm_s, sums);
 }
 
-/* nanotron's collectives between two tensor ranks. A layer's scatters wait forward and are hidden beside weight
- * gradients backward; gathers run beside own rows, those of operands for weight gradients beside the whole gradient of
- * the operand. What is hidden costs the products the share of the multiprocessors that it takes. Own rows of the
- * attention's last product are too few to hide theirs backward. At the ends: the embedding's two beside nothing, the
- * head's three beside its products. */
-Test(validate_rows, nanotron_hides_collectives_beside_whole_products) {
+/* nanotron's collectives between two tensor ranks. A layer's scatters wait forward and are hidden alongside weight
+ * gradients backward; gathers run alongside own rows, those of operands for weight gradients alongside the whole
+ * gradient of the operand. What is hidden costs the products the share of the multiprocessors that it takes. Own rows
+ * of the attention's last product are too few to hide theirs backward. At the ends: the embedding's two alongside
+ * nothing, the head's three alongside its products. */
+Test(validate_rows, nanotron_hides_collectives_alongside_whole_products) {
   double taken = zp_cost_constant(ZP_COST_LINK_BLOCKS) / h100.cores, copy = zp_cost_constant(ZP_COST_LINK_COPY);
   double rows = 2.0 * SEQUENCE, latency = zp_cost_constant(ZP_COST_LINK_LATENCY_S);
   double one = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + latency + rows * HIDDEN * 2 / 2 / (450e9 / (1 + copy));
@@ -134,9 +134,9 @@ Test(validate_rows, nanotron_hides_collectives_beside_whole_products) {
   cr_expect(fabs(got / expected - 1) < 0.03, "%g, expected %g", got, expected);
 }
 
-/* A product that starts with the rank's own rows beside a gather takes as long as its pieces: of the first of 8 ranks
- * an eighth and seven, of the fourth also what lies before. The gather is hidden beside the eighth. */
-Test(validate_rows, products_beside_whole_gathers_run_in_pieces) {
+/* A product that starts with the rank's own rows alongside a gather takes as long as its pieces: of the first of 8
+ * ranks an eighth and seven, of the fourth also what lies before. The gather is hidden alongside the eighth. */
+Test(validate_rows, products_alongside_whole_gathers_run_in_pieces) {
   enum { RANKS = 8, INNER = 4096, COLUMNS = 1024, HALF = 2 };
   zp_cluster cluster = {.nodes = 1, .ranks = RANKS, .node = {.device = h100, .devices = RANKS, .nics = RANKS}};
   zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, RANKS);

@@ -48,12 +48,13 @@ Test(validate_software, two_heads_a_rank_lose_the_fused_softmax) {
 
 /* OneFlow's data-parallel sums hide behind backward only without tensor parallelism. */
 Test(validate_software, oneflow_overlaps_without_tensor_ranks) {
-  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)), beside = predict(LIKE("OneFlow", 32, 2, 1, 16, 8));
-  cr_assert(alone.predicted && beside.predicted);
+  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)),
+                alongside = predict(LIKE("OneFlow", 32, 2, 1, 16, 8));
+  cr_assert(alone.predicted && alongside.predicted);
   cr_expect_str_eq(alone.software, "oneflow");
-  cr_expect_str_eq(beside.software, "oneflow-tensor");
-  cr_expect(alone.estimate.data_comm_s < 0.5 * beside.estimate.data_comm_s, "%g against %g", alone.estimate.data_comm_s,
-            beside.estimate.data_comm_s);
+  cr_expect_str_eq(alongside.software, "oneflow-tensor");
+  cr_expect(alone.estimate.data_comm_s < 0.5 * alongside.estimate.data_comm_s, "%g against %g",
+            alone.estimate.data_comm_s, alongside.estimate.data_comm_s);
 }
 
 /* Sources that are not known get a profile by year, and the row says so. */

@@ -179,7 +179,7 @@ Test(verify, models_without_a_place_have_no_such_plans) {
 
 Test(verify, tampered_decisions_are_found) {
   static const tampering table[] = {
-      {"format_version", TEXT, 0, "2.0", "format_version is \"2.0\""},
+      {"format_version", TEXT, 0, "3.0", "format_version is \"3.0\""},
       {"feasible", BOOL, 0, NULL, "there is no plan to verify"},
       {"degrees.tensor", SET, 0, NULL, "not a value that a plan can have"},
       {"degrees.tensor", SET, (INT64_C(1) << 32) + 2, NULL, "not a value that a plan can have"},

@@ -28,7 +28,7 @@ Test(wrap, short_lines_stay) {
   expect(line, line);
 }
 
-Test(wrap, code_breaks_behind_the_outermost_comma) {
+Test(wrap, code_breaks_after_the_outermost_comma) {
   expect("  f(g(" FORTY ", 1), (" FORTY ", 2), h[" FORTY ", 3]);\n",
          "  f(g(" FORTY ", 1), (" FORTY ", 2),\n      h[" FORTY ", 3]);\n");
   expect("  int x = " FORTY "+ " FORTY "+ " FORTY "+ y;",
@@ -42,7 +42,7 @@ Test(wrap, strings_and_lines_of_the_preprocessor_stay_whole) {
   expect("x = '\"'; /* \" */\n", "x = '\"'; /* \" */\n");
 }
 
-Test(wrap, comments_go_on_behind_a_star) {
+Test(wrap, comments_go_on_after_a_star) {
   expect("/* one\n * " FORTY FORTY FORTY TEN "\n */\n",
          "/* one\n * " FORTY FORTY "aaaaaaaaa bbbbbbbbb ccccccccc\n * ddddddddd " TEN "\n */\n");
   expect("  f(a,\n    b); /* " FORTY FORTY FORTY "*/\n",

@@ -62,14 +62,21 @@ def statuses(folder):
     check("plan", [GPT2, "--set", "tensor=4", "-o", other], 0)
     open(empty, "w").close()
     with open(plan) as file, open(folder + "/later.json", "w") as later:
-        later.write(file.read().replace('"format_version": "1.0"', '"format_version": "2.0"'))
+        later.write(file.read().replace('"format_version": "2.0"', '"format_version": "3.0"'))
+    with open(plan) as file, open(folder + "/first.json", "w") as first:  # of format 1
+        text = file.read().replace('"format_version": "2.0"', '"format_version": "1.0"')
+        for key in ("offloaded_stride", "saved_offloaded", "offloaded_slots", "offloaded_staging"):
+            expect("%s is in the plan" % key, '"%s"' % key in text)
+            text = text.replace('"%s"' % key, '"%s"' % key.replace("offloaded", "away"))
+        first.write(text)
     card = folder + "/card.json"  # of a file that uses another from the folder above
     check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "--set", "model.layers=21", "-o", card], 0)
     check("card", ["verify", card], 0, "sound")
     check("no file", ["nosuch.dz"], 1, "Z0210")
     check("folder", [folder + "/.dz"], 1)
     check("empty plan", ["explain", empty], 1, "Z0640")
-    check("later plan", ["explain", folder + "/later.json"], 1, "this program reads 1.x")
+    check("later plan", ["explain", folder + "/later.json"], 1, "this program reads 1.x and 2.x")
+    check("plan of format 1", ["verify", folder + "/first.json"], 0, "sound")
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
@@ -138,7 +145,7 @@ def numbers(value):
         return all(numbers(item) for item in value.values())
     if isinstance(value, list):
         return all(numbers(item) for item in value)
-    return not (isinstance(value, str) and value.replace(".", "", 1).isdigit() and value not in ("1.0",))
+    return not (isinstance(value, str) and value.replace(".", "", 1).isdigit() and value not in ("2.0",))
 
 
 def documents(folder):

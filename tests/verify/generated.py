@@ -5,7 +5,7 @@ usage: generated.py      (ZPLAN=path: another binary)
 
 Trainers of the examples for CPU ranks and for an emulated GPU, with tensor and expert ranks, ZeRO 2 and interleaved chunks are generated; every
 C and CUDA file of their folders is read. Shapes in comments, `[B*S, 3*d/2] = [1024, 192]`, are evaluated with the values of the legend at the
-top of their file; those of tables and products must be what the table and the call beside them say.
+top of their file; those of tables and products must be what the table and the call alongside them say.
 """
 import os
 import re
@@ -55,7 +55,7 @@ def check_decimals(tally, name, text):
 
 
 def check_names(tally, name, text):
-    """In CUDA text: no value is called by a number, alone or behind a general word, and each name is explained where it first stands in a kernel."""
+    """In CUDA text: no value is called by a number, alone or after a general word, and each name is explained where it first stands in a kernel."""
     words = "product|added|difference|quotient|square|centered|mean|row_sum|x|y|per_column|per_position|in|out|sum|partial|warps|kept|factor|cosine|sine|row|held|pack|other|result"
     bare = re.findall(r"\b(?:[uvr]\d+|(?:%s)_?\d+)\b" % words, text)
     tally.check("%s: values have names" % name, not bare and "const real " in text, " ".join(sorted(set(bare))[:8]))
@@ -105,7 +105,7 @@ def evaluate(shape, legend):
 
 
 def check_shapes(tally, name, text):
-    """Every shape in symbols is the number that stands beside it, in comments, in the table of parameters and in calls of products."""
+    """Every shape in symbols is the number that stands alongside it, in comments, in the table of parameters and in calls of products."""
     legend, wrong, seen = legend_of(text), [], 0
     plain = re.sub(r"\n *\* ", " ", text)  # comments on one line each
     pairs = re.findall(r"\[([^\[\]]+)\] = \[([\d, ]+)\]", plain)

@@ -41,8 +41,8 @@ def check_copy(tally, folder):
         return
     os.makedirs(os.path.dirname(moved))
     shutil.move(first, moved)
-    beside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
-    tally.check("what `zplan calibrate` starts is installed", not beside, "missing: %s" % " ".join(beside))
+    alongside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
+    tally.check("what `zplan calibrate` starts is installed", not alongside, "missing: %s" % " ".join(alongside))
     tally.check("no installed file names the source tree", not names_the_tree(moved), " ".join(names_the_tree(moved)))
     hide = hidden_tree()
     print("the source tree is %s" % ("hidden" if hide else "in sight: mounting is not allowed here"), flush=True)
@@ -59,7 +59,7 @@ def check_copy(tally, folder):
         if name == "runs":
             tally.check("the run trains", "step 2/2" in outcome.out, outcome.tail())
     tally.check("no built file names the source tree", not any(names_the_tree(tree + n) for n in ("", "2", "3")))
-    # The programs that measure stand beside the command: run keeps a calibration, and then finds that nothing fits.
+    # The programs that measure stand alongside the command: run keeps a calibration, and then finds that nothing fits.
     outcome = harness.run(hide + [zplan, "run", model, "--ranks", "2", "--device-memory", "1MB"], cwd=folder, env={
         "ZPLAN_CALIBRATION": "", "ZPLAN_CALIBRATION_SECONDS": "2", "XDG_CACHE_HOME": os.path.join(folder, "cache")})
     tally.check("measures the machine", outcome.status == 3 and "is kept in" in outcome.err and "error[Z07" not in outcome.err, outcome.tail())

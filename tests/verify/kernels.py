@@ -20,7 +20,7 @@ CHUNKS = 512 + 512 // 16  # of rows, whose sums are written and read; and groups
 
 
 def product(rows, inner, columns, element, more=0):
-    """more: elements that its epilogue reads or writes beside the operands."""
+    """more: elements that its epilogue reads or writes alongside the operands."""
     return "product", 2 * rows * inner * columns, element * (rows * inner + inner * columns + rows * columns + more)
 
 
@@ -52,7 +52,7 @@ def layer(element, folds):
     sums = "column sums"
     return {
         **gelu_gradient(element, folds),
-        # Forward: x -> ln_1; its mean and deviation are not kept. A bias behind a product is read by its epilogue.
+        # Forward: x -> ln_1; its mean and deviation are not kept. A bias after a product is read by its epilogue.
         "fused ln_1": rows("rows", 2 * d, 2 * d, element),
         "matmul attn.c_attn.matmul": product(n, d, 3 * d, element, 3 * d),
         "matmul attn.c_proj.matmul": product(n, d, d, element),
@@ -67,7 +67,7 @@ def layer(element, folds):
         "matmul_wgrad attn.c_proj.matmul": weights(d, d, element),
         "matmul_dgrad attn.c_attn.matmul": product(n, 3 * d, d, element),
         "matmul_wgrad attn.c_attn.matmul": weights(d, 3 * d, element, bias=True),
-        # x, its gradient so far, that of the norm's result, the sum; scale and shift, and the bias behind attention.
+        # x, its gradient so far, that of the norm's result, the sum; scale and shift, and the bias after attention.
         "fused_grad ln_2": rows(sums, 4 * d, d, element, 3 * d),
         "fused_grad ln_1": rows(sums, 4 * d, d, element, 2 * d),
     }

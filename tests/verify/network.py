@@ -83,7 +83,7 @@ class Run:
 def check_sockets(tally, run):
     found = sockets.open_sockets(run.process.pid)
     processes = sockets.session_of(run.process.pid)
-    tally.check("two ranks are looked at", sorted(run.ranks()) == [0, 1] and len(processes) >= 4, "%s" % processes)
+    tally.check("two ranks are checked", sorted(run.ranks()) == [0, 1] and len(processes) >= 4, "%s" % processes)
     tally.check("a listener is seen", any(waits for *_, waits in found), "%s" % found)
     away = ["%s %s of %d" % (table, own, process) for process, table, own, _, waits in found if waits and not own.is_loopback]
     tally.check("nobody listens beyond the loopback", not away, ", ".join(away))
@@ -119,7 +119,7 @@ def kept_young(path):
 
 
 def check_leftovers(tally, folder, live, tree, temporary, planted):
-    """Beside a run that lives: the folders of a killed one go with the next start, the others stay."""
+    """Alongside a run that lives: the folders of a killed one go with the next start, the others stay."""
     killed = Run(os.path.join(folder, "killed"), tree, temporary)
     left = killed.folders()
     killed.kill()

@@ -80,7 +80,7 @@ def close(one, other):
 
 
 def message_bytes(document):
-    """Between the one message buffer and what is behind it."""
+    """Between the one message buffer and what is after it."""
     arena = document["stages"][0]["arena"]
     return arena["at_grad0"] - arena["at_send_up"]
 

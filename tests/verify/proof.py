@@ -3,7 +3,7 @@
 ranks (tests/verify/unsound.c) names the plan and what to report, writes nothing, and ends with status 70. And a plan file
 whose decisions break a rule is refused before anything is built.
 
-usage: proof.py      (ZPLAN=path: another binary; build/release/zplan_unsound stands beside it)
+usage: proof.py      (ZPLAN=path: another binary; build/release/zplan_unsound stands alongside it)
 """
 import json
 import os

@@ -70,7 +70,7 @@ def check_quiet(tally, name, outcome):
 
 # ---- strings of a model ----
 
-# Prints the strings of the program table as the compiler has read them, each with a zero byte behind it.
+# Prints the strings of the program table as the compiler has read them, each with a zero byte after it.
 READER = r"""
 #include <stdio.h>
 #include <string.h>
@@ -158,7 +158,7 @@ def check_strings(tally, folder):
         train(tally, folder, tree)
         text = open(os.path.join(tree, "trainer.c"), encoding="utf-8").read()
         tally.check("generated C is ASCII without controls", text.isascii() and not controls(text), " ".join(controls(text)))
-        tally.check("the plan beside it is JSON without controls", is_json(os.path.join(tree, "plan.json")))
+        tally.check("the plan alongside it is JSON without controls", is_json(os.path.join(tree, "plan.json")))
         shutil.rmtree(tree)
     check_outputs(tally, folder, path)
     tally.check("nothing ran", not [n for n in os.listdir(folder) if n.startswith("RAN")])

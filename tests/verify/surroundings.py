@@ -62,7 +62,7 @@ def check_make(tally, folder):
 
 
 def check_plan_data(tally, folder):
-    """Data that a model names relative to itself is found from its plan: beside the model, beside the plan, after a move."""
+    """Data that a model names relative to itself is found from its plan: alongside the model, alongside the plan, after a move."""
     home = os.path.join(folder, "home")
     text = read(TINY).replace('text("tiny.dz"', 'text("text.txt"').replace('use "', 'use "%s/' % os.path.dirname(TINY))
     model = write(os.path.join(home, "models", "m.dz"), text)
@@ -79,7 +79,7 @@ def check_plan_data(tally, folder):
         return tally.check(name, outcome.status == 0, outcome.tail()), outcome
 
     run("the model from another folder", model)
-    run("its plan, data beside the model", plan)
+    run("its plan, data alongside the model", plan)
     run("the plan of the generated folder", os.path.join(folder, "plan-tree", "plan.json"))
     shutil.move(data, data + ".gone")
     outcome = harness.zplan("run", model, "--steps", 1, "-o", os.path.join(folder, "nothing"))
@@ -91,13 +91,13 @@ def check_plan_data(tally, folder):
     shutil.move(home, os.path.join(folder, "away"))
     plan, data = (path.replace(home, os.path.join(folder, "away")) for path in (plan, data))
     run("moved together", plan)
-    beside = os.path.join(os.path.dirname(plan), "text.txt")
-    shutil.move(data, beside)
-    run("data beside the plan", plan)
-    shutil.move(beside, os.path.join(folder, "elsewhere.txt"))
+    alongside = os.path.join(os.path.dirname(plan), "text.txt")
+    shutil.move(data, alongside)
+    run("data alongside the plan", plan)
+    shutil.move(alongside, os.path.join(folder, "elsewhere.txt"))
     outcome = harness.zplan("run", plan, "--steps", 1, "-o", os.path.join(folder, "nothing"))
     tally.check("no data", outcome.status == ERROR and "error[Z0801]" in outcome.err, outcome.tail())
-    for where in (data, beside):
+    for where in (data, alongside):
         tally.check("looked for " + where, "looked for `%s`" % where in outcome.err, outcome.err)
     tally.check("nothing is built", not os.path.exists(os.path.join(folder, "nothing")))
     run("data named by hand", plan, "--data", os.path.join(folder, "elsewhere.txt"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adapters (LoRA) beside published weights, and out of zplan in PEFT's format.
+"""Adapters (LoRA) alongside published weights, and out of zplan in PEFT's format.
 
     adapters.py
 
@@ -158,8 +158,8 @@ def checkpoints(bench):
     left = sorted(os.listdir(bench.folder))
     export = lambda *words: harness.zplan("export", "peft", *words, cwd=bench.folder)
     bench.refused("no adapters", export(plain, "-o", "out"), "Z0682", "has no adapters", "help:", left=left)
-    _, _, beside = bench.train(model, "--init", bench.path("gpt2"), steps=1, settings=settings + ('train.trained=["ln_f.weight"]',), checkpoint="ck-plain")
-    bench.refused("more than adapters", export(beside, "-o", "out"), "Z0682", "PEFT saves no `transformer.ln_f.weight`", "`transformer.ln_f.bias` is frozen")
+    _, _, alongside = bench.train(model, "--init", bench.path("gpt2"), steps=1, settings=settings + ('train.trained=["ln_f.weight"]',), checkpoint="ck-plain")
+    bench.refused("more than adapters", export(alongside, "-o", "out"), "Z0682", "PEFT saves no `transformer.ln_f.weight`", "`transformer.ln_f.bias` is frozen")
     for words in ((checkpoint,), ("-o", "out"), (checkpoint, "-o", "out", "--shard-size", "1MB")):
         outcome = export(*words)
         bench.tally.check("words %d" % len(words), outcome.status == 2, outcome.tail())

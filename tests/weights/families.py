@@ -197,7 +197,7 @@ FAMILIES = {  # config, tensors, dtype, files
                    rope_theta=500000.0, pad_token_id=None), olmo2(), "F32", 1),
     "qwen2_moe": (dict(GROUPED, architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", num_hidden_layers=2, intermediate_size=80,
                        moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=5, num_experts_per_tok=2), qwen_moe(shared=40), "F32", 1),
-    # As published, without a list of layers; as transformers 5 saves it, with layers left behind the last whole group.
+    # As published, without a list of layers; as transformers 5 saves it, with layers left after the last whole group.
     "gemma2": (dict(GEMMA, architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=4, attn_logit_softcapping=2.0,
                     final_logit_softcapping=3.0, rope_theta=10000.0, hidden_act="gelu_pytorch_tanh"), gemma(4), "BF16", 1),
     "gemma3_text": (dict(GEMMA, architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", num_hidden_layers=3,

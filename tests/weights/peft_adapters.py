@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Adapters that PEFT saved, read beside published weights.
+"""Adapters that PEFT saved, read alongside published weights.
 
     peft_adapters.py [--update]
 
-Folders as PEFT 0.21.2 saves them (peft_folder.py) beside a GPT-2 (whose embedding is its head, too, and is adapted alone) and a LLaMA (embedding, dropout, rsLoRA, a norm that is trained whole): losses and
+Folders as PEFT 0.21.2 saves them (peft_folder.py) alongside a GPT-2 (whose embedding is its head, too, and is adapted alone) and a LLaMA (embedding, dropout, rsLoRA, a norm that is trained whole): losses and
 gradients' norms of 20 AdamW steps are PEFT's (committed in expected_peft.json; from a live run, too, where PYTHON names a Python with peft) to 1e-12 in f64, on one rank and in
 two layouts, and to 1e-5 in f32; trained 0 steps and exported all tensors have the same bytes, and adapter_config.json says the same. `eval` and a weight that is fused here and apart
 there read them likewise. What does not fit is told together, what is not read by its name, and nothing is left half-written. --update writes expected_peft.json from a live run.
@@ -223,10 +223,10 @@ def refusals(bench, models):
     os.rename(bench.path("bad", "adapter_model.safetensors"), bench.path("bad", "adapter_model.bin"))
     bench.refused("pickled ones", run(), "Z0692", "adapter_model.bin, and no safetensors", left=left)
     outcome = harness.zplan("run", models["llama"], "--adapters", bench.path("llama-peft"), "--steps", 0, "-o", bench.path("bad-tree"), "--set", lora("llama"))
-    bench.refused("no weights beside them", outcome, "Z0691", "go with weights of a model", "--init FOLDER", left=left)
+    bench.refused("no weights alongside them", outcome, "Z0691", "go with weights of a model", "--init FOLDER", left=left)
     _, _, checkpoint = bench.train(models["llama"], steps=0, settings=(lora("llama"),), checkpoint="ck-own")
     outcome = harness.zplan("run", models["llama"], "--init", checkpoint, "--adapters", bench.path("llama-peft"), "--steps", 0, "-o", bench.path("bad-tree"), "--set", lora("llama"))
-    bench.refused("beside a checkpoint of zplan", outcome, "Z0692", "go with weights of Hugging Face")
+    bench.refused("alongside a checkpoint of zplan", outcome, "Z0692", "go with weights of Hugging Face")
 
 
 def main():

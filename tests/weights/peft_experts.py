@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adapters of experts, which PEFT keeps of parameters that hold all of them, read beside a Mixtral and written.
+"""Adapters of experts, which PEFT keeps of parameters that hold all of them, read alongside a Mixtral and written.
 
     peft_experts.py [--update]
 

@@ -14,12 +14,12 @@ CONFIG = {"alora_invocation_tokens": None, "alpha_pattern": {}, "arrow_config": 
           "peft_version": "0.21.2", "qalora_group_size": 16, "r": 8, "rank_pattern": {}, "revision": None, "target_modules": [],
           "target_parameters": None, "task_type": "CAUSAL_LM", "trainable_token_indices": None, "use_bdlora": None, "use_dora": False,
           "use_qalora": False, "use_rslora": False, "velora_config": None}
-FOLDERS = {  # base, fields; an embedding of LLaMA's name is saved whole beside its adapter
+FOLDERS = {  # base, fields; an embedding of LLaMA's name is saved whole alongside its adapter
     "gpt2": {"r": 3, "lora_alpha": 5, "fan_in_fan_out": True, "target_modules": ["c_attn", "mlp.c_fc", "wte"]},
     "llama": {"r": 3, "lora_alpha": 5, "lora_dropout": 0.25, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "down_proj", "embed_tokens"],
               "modules_to_save": ["model.norm"]},
 }
-EXPERTS = {  # beside a Mixtral. Modules of experts are what PEFT had before transformers 5; r of a parameter twice the other: gate and up have an a each
+EXPERTS = {  # alongside a Mixtral. Modules of experts are what PEFT had before transformers 5; r of a parameter twice the other: gate and up have an a each
     "shared": {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
     "apart": {"r": 3, "lora_alpha": 5, "use_rslora": True, "target_modules": ["q_proj"], "target_parameters": ["gate_up_proj", "experts.down_proj"],
               "rank_pattern": {".*\\.gate_up_proj": 6}, "alpha_pattern": {".*\\.gate_up_proj": 5 * 2 ** 0.5}},

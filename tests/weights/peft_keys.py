@@ -3,7 +3,7 @@
 
     peft_keys.py
 
-Beside a LLaMA: what PEFT 0.21.2's LoraConfig has (FIELDS, held against the class where PYTHON names a Python with peft), each field with another value. Start values that PEFT takes
+Alongside a LLaMA: what PEFT 0.21.2's LoraConfig has (FIELDS, held against the class where PYTHON names a Python with peft), each field with another value. Start values that PEFT takes
 out of the model's weights when it loads (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) or that freeze a part (MiCA) are refused; the folder with everything set that changes nothing gives the
 bytes that came in. A table of tokens that is the head as well and was trained as a module of its own is refused, unless PEFT tied it.
 """

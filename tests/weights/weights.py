@@ -29,7 +29,7 @@ EXPECTED = os.path.join(HERE, "expected.json")
 NEW_TOKENS = 12
 SPREAD = {"tensor 2 x pipeline 2": ("gpt2", "deepseek_v3", "gemma2"), "ZeRO 3": ("gpt_neox",)}  # families that are tried on them: the runtime knows none
 LAYOUTS = {"tensor 2 x pipeline 2": ("tensor=2", "pipeline=2", "data=1"), "ZeRO 3": ("tensor=1", "pipeline=1", "data=4", "zero=3")}
-# Looked at where transformers is at hand, too: CI has their losses, and the same kernels with other families.
+# Checked where transformers is there, too: CI has their losses, and the same kernels with other families.
 BY_HAND = {"sample": ("gemma3_text", "gpt_neox_part", "olmo2", "qwen3_moe"), "library": ("gemma2",),
            "eval": ("gemma2", "gemma3_text", "deepseek_v3", "gpt_neox_part", "olmo2", "phi3", "qwen2_moe", "qwen3_moe")}
 REST = """
@@ -298,7 +298,7 @@ def goes_on(bench):
         bench.tally.check("and knows where it began", json.load(file)["initial_weights"] == os.path.realpath(bench.path("gpt2")))
     os.rename(bench.path("gpt2"), bench.path("gone"))
     outcome = harness.run([build.out.strip(), "--steps", 1, "--checkpoint", bench.path("ck-gone")])
-    bench.refused("weights that went away", outcome, "Z0819", "cannot read the weights")
+    bench.refused("weights that went offloaded", outcome, "Z0819", "cannot read the weights")
     os.rename(bench.path("gone"), bench.path("gpt2"))
 
 
@@ -409,7 +409,7 @@ def bad_looks(bench):
     bench.model("both_ways", OWN.replace("heads = heads), d)", "heads = heads, causal = false), d)"), called="own")
     bench.refused("both ways", sample("--prompt", "x", model="both_ways"), "Z0818", "there is no next one", "both_ways.dz:8:")
     bench.model("turned", OWN.replace("return linear(up, d) + a", "return linear(up, d) + transpose(transpose(a))"), called="own")
-    bench.refused("positions mixed", sample("--prompt", "x", model="turned"), "Z0818", "`transpose` sees what comes behind", "turned.dz:10:")
+    bench.refused("positions mixed", sample("--prompt", "x", model="turned"), "Z0818", "`transpose` sees what comes after", "turned.dz:10:")
     bench.model("narrow", OWN.replace("V = 256", "V = 128"), called="own")
     bench.refused("a byte without a token", sample("--prompt", "x\u00e9", model="narrow"), "Z0818", "byte 2 of the prompt is 195, and the model has 128", "--tokenizer")
     tokenizer = os.path.join(harness.ROOT, "tests", "interop", "tokenizers", "gpt2_like.json")

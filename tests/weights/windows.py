@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weights of models whose attention sees a window: Mistral, and a Qwen 2 whose last layers have one. A tied config beside another head.
+"""Weights of models whose attention sees a window: Mistral, and a Qwen 2 whose last layers have one. A tied config alongside another head.
 
     windows.py [--update]
 

@@ -93,7 +93,7 @@ void zpd_host_mma(float *d, const unsigned *a, const unsigned *b, bool half, con
  * values of d. */
 void zpd_host_mma_quads(float *low, float *high, const unsigned *a, const unsigned *b, bool b_rows, const char *file,
                         int line);
-/* `bytes` of 16 to shared memory, zeros behind them. There is nothing but NaN until the group was waited for. */
+/* `bytes` of 16 to shared memory, zeros after them. There is nothing but NaN until the group was waited for. */
 void zpd_host_copy_async(void *shared, const void *global, int bytes, const char *file, int line);
 void zpd_host_copy_commit();
 /* Until at most `pending` of this thread's groups are on their way. */

@@ -190,7 +190,7 @@ static bool zpd_host_together(int begin, int end) {
   return true;
 }
 
-/* ---- shared memory: static variables, one after the other, and behind them the dynamic bytes of the launch ---- */
+/* ---- shared memory: static variables, one after the other, and after them the dynamic bytes of the launch ---- */
 
 /* As much as a block of any GPU since sm_80 can have (sm_86, sm_89 and sm_120, which have least). */
 enum { ZPD_HOST_DYNAMIC_BYTES = 99 * 1024 };

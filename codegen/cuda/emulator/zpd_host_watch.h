@@ -39,7 +39,7 @@ static inline void zpd_host_count_rows(const void *const[8]) {}
 /* ---- races ---- */
 
 /* Who has touched a byte of shared memory last. Numbers of barriers go on from block to block, so a new block begins
- * behind a barrier. */
+ * after a barrier. */
 struct zpd_host_byte {
   unsigned write_barrier, write_warp_barrier, read_barrier, read_warp_barrier;
   unsigned readers, reading_lanes; /* warps since that barrier; lanes of the last warp since its barrier */

@@ -35,7 +35,7 @@ bool zp_cuda_compile(zp_arena *arena, const zp_cuda_source *source, const char *
                      const char **error);
 
 /* The archs that the first NVRTC of this machine compiles for: "sm_75 sm_80 ... sm_121", arena. NULL with *error when
- * there is none. Archs with an `a` or `f` behind the number are taken where NVRTC takes them and are not listed. */
+ * there is none. Archs with an `a` or `f` after the number are taken where NVRTC takes them and are not listed. */
 const char *zp_cuda_archs(zp_arena *arena, const char **error);
 /* The file and version of the NVRTC that an arch is compiled with, "libnvrtc.so.12 (12.8)"; of all that there are, in
  * the order in which they are tried. Arena; NULL with *error. */
@@ -44,7 +44,7 @@ zp_strings zp_cuda_libraries(zp_arena *arena);
 /* The cuBLASLt that a trainer for this arch will open here, whatever the driver; all that there are. */
 const char *zp_cublas_library(zp_arena *arena, const char *arch, const char **error);
 zp_strings zp_cublas_libraries(zp_arena *arena);
-/* "libcuda.so.1 (CUDA 12.4)", with what is wrong with it behind; NULL: there is none. NCCL as a trainer will open
+/* "libcuda.so.1 (CUDA 12.4)", with what is wrong with it after; NULL: there is none. NCCL as a trainer will open
  * it. */
 const char *zp_cuda_driver(zp_arena *arena);
 const char *zp_nccl_library(zp_arena *arena);

@@ -13,7 +13,7 @@ typedef struct zp_trainer_text {
 
 /* What operands are stored as in the trainer of a plan. */
 zpk_dtype zp_trainer_dtype(const zp_plan *plan);
-/* What a trainer can do beside training. */
+/* What a trainer can do alongside training. */
 typedef struct zp_trainer_extras {
   bool profile; /* say where its time goes: --profile */
   bool decode;  /* go on with a text position by position. Requires: nothing forbids it (zp_trainer_cannot_decode) */

@@ -6,7 +6,7 @@
 #include <zplan/rt.h>
 #include <zplan/zpd.h>
 
-/* Bytes that a relative bias has behind the shares of attention's workspace: lines of all workers, then sums of its
+/* Bytes that a relative bias has after the shares of attention's workspace: lines of all workers, then sums of its
  * gradient. On GPUs one line a head, where there are sums also the buckets of distances, and sums by tiles. */
 static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;

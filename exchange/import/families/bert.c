@@ -37,7 +37,7 @@ static const hf_row bert_keys[] = {
             "directionality"),
     END};
 
-/* Positions begin behind the number of the padding token. */
+/* Positions begin after the number of the padding token. */
 static const hf_row of_roberta[] = {
     LET("variants", "2"),
     LET("eps_of_class", "1e-12"),
@@ -48,7 +48,7 @@ static const hf_row of_roberta[] = {
     COUNT("pad_token_id", "pad", "1", INT32_MAX - 1),
     LET("first", "pad + 1"),
     WRONG("max_position_embeddings", "positions <= first",
-          "${positions} positions, and those of tokens begin behind `pad_token_id`, ${pad}"),
+          "${positions} positions, and those of tokens begin after `pad_token_id`, ${pad}"),
     LET("head_act", "'gelu('"),
     LET("head_act_end", "')'"),
     TELL(NULL, "positions count the tokens of a sample; tokens that are `pad_token_id` (${pad}), which transformers "

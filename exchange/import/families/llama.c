@@ -82,7 +82,7 @@ static const hf_row of_qwen[] = {
     END};
 /* clang-format on */
 
-/* Layers behind the first ones have a window where the file asks for it: two kinds of layers, or one for samples that
+/* Layers after the first ones have a window where the file asks for it: two kinds of layers, or one for samples that
  * no window cuts. */
 /* clang-format off */
 static const hf_row qwen_window[] = {

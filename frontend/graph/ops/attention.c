@@ -8,7 +8,7 @@
 
 /* ---- operands ---- */
 
-/* What stands behind q, k, v, and backward o, lse and do, but for a bias: lengths or documents; -1: nothing. */
+/* What stands after q, k, v, and backward o, lse and do, but for a bias: lengths or documents; -1: nothing. */
 static int attention_extents(const zp_node *node) {
   assert(node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD);
   int first = node->op == ZP_OP_ATTENTION ? 3 : 6, biases = node->attr.max_distance > 0;
@@ -79,7 +79,7 @@ static bool want_window(zp_rule *rule) {
   return false;
 }
 
-/* Queries and keys are of one sequence, or of two that are told apart. */
+/* Queries and keys are of one sequence, or of two that are distinguished. */
 static bool want_sequences(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
   if (!attr->cross && zp_rule_shape(rule, 0)->dim[1] != zp_rule_shape(rule, 1)->dim[1]) {
@@ -104,7 +104,7 @@ static bool want_sequences(zp_rule *rule) {
   return false;
 }
 
-/* A parameter [buckets, heads]. Without causality half of the buckets are for keys behind the query; of those of a
+/* A parameter [buckets, heads]. Without causality half of the buckets are for keys after the query; of those of a
  * side, half are single distances and the others longer and longer stretches. */
 static bool want_bias(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;

@@ -1,7 +1,7 @@
 /* Operations of class ROW that are made element by element. Groups of them have derivatives (diff_fused.c). */
 #include "ops.h"
 
-/* Operand i beside the rows of operand 0: as they are, or a broadcast parameter. */
+/* Operand i alongside the rows of operand 0: as they are, or a broadcast parameter. */
 static bool want_broadcast(zp_rule *rule, int i) {
   zp_operand kind;
   if (!zp_want_element(rule, i, ZP_ELEM_FLOAT)) return false;

@@ -18,7 +18,7 @@ static bool want_bias(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
   if (!attr->sigmoid) {
     zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`bias` of `top_k_gate` is added to affinities that are sigmoids"),
-                 "write `affinity = \"sigmoid\"` beside it");
+                 "write `affinity = \"sigmoid\"` alongside it");
     return false;
   }
   if (bias->role != ZP_ROLE_PARAM || bias->shape.rank != 1 || bias->shape.dim[0] != attr->experts) {
@@ -38,7 +38,7 @@ static bool want_groups(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   if (!attr->sigmoid) {
     zp_rule_help(zp_rule_fail(rule, ZP_Z0208, "`groups` of `top_k_gate` compare affinities that are sigmoids"),
-                 "write `affinity = \"sigmoid\"` beside it");
+                 "write `affinity = \"sigmoid\"` alongside it");
     return false;
   }
   if (attr->groups > ZP_MAX_EXPERT_GROUPS) {

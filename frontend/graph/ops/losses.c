@@ -22,7 +22,7 @@ static void rule_cross_entropy(zp_rule *rule) {
     zp_rule_answer(rule, ZP_ELEM_STAT, (zp_shape){0});
 }
 
-/* Numbers beside numbers of the data. */
+/* Numbers alongside numbers of the data. */
 static void rule_squared_error(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT)) return;
   const zp_tensor *x = zp_rule_operand(rule, 0), *target = zp_rule_operand(rule, 1);

@@ -1,4 +1,4 @@
-/* Positions of samples copied: some of them, one behind the other, by number, in another shape, in windows. */
+/* Positions of samples copied: some of them, one after the other, by number, in another shape, in windows. */
 #include "ops.h"
 
 static void rule_slice(zp_rule *rule) {
@@ -30,7 +30,7 @@ static void rule_concat(zp_rule *rule) {
   if (of_samples == 1 && !zp_want_samples(rule, 1)) return;
   const zp_shape *a = zp_rule_shape(rule, 0), *b = zp_rule_shape(rule, 1);
   if (zp_shape_cols(a) != zp_shape_cols(b)) {
-    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot put `%s` %s and `%s` %s one behind the other",
+    zp_rule_help(zp_rule_fail(rule, ZP_Z0204, "cannot put `%s` %s and `%s` %s one after the other",
                               zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), zp_rule_operand(rule, 1)->name,
                               zp_rule_text(rule, 1)),
                  "both are [B, positions, d], or a parameter [positions, d] for all samples, with one d");
@@ -139,7 +139,7 @@ static void rule_reshape(zp_rule *rule) {
                               zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0),
                               (long long)zp_shape_elements(zp_rule_shape(rule, 0), 1),
                               zp_shape_text(rule->graph->arena, &shape), (long long)zp_shape_elements(&shape, 1)),
-                 "`reshape(x, n, m)` is [B, n, m]: the sizes behind B, with one product");
+                 "`reshape(x, n, m)` is [B, n, m]: the sizes after B, with one product");
     return;
   }
   zp_rule_answer(rule, ZP_ELEM_FLOAT, shape);

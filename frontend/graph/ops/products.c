@@ -34,7 +34,7 @@ static double flop_matmul(const zp_graph *graph, const zp_node *node, int64_t mi
   return 2 * rows * zp_cost_elements(graph, node->in.data[1], microbatch);
 }
 
-/* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
+/* The gradient of x first: the collective that may follow it can then run alongside the weight's gradient. */
 static void diff_product(zp_diff_pass *pass, const zp_node *node, int product, zp_op dgrad_op, zp_op wgrad_op) {
   int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, product);
   bool trained = zp_diff_trains(pass, w);

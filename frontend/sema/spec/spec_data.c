@@ -1,5 +1,5 @@
 /* Where the samples of a training come from: `data` of the train block and of its validation. Whether the model has the
- * inputs that they feed is looked at when it is known (spec_data_check.c). */
+ * inputs that they feed is considered when it is known (spec_data_check.c). */
 #include "spec_internal.h"
 
 bool zp_is_assignment(zp_reader *reader, const zp_attr *attr, const char *example) {

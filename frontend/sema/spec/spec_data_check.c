@@ -112,7 +112,7 @@ static void check_source(zp_diags *diags, const zp_spec *spec, const zp_data *da
 
 /* ---- spans ---- */
 
-/* Encoder, decoder and labels, which are all that a model may read beside the lengths of the first. */
+/* Encoder, decoder and labels, which are all that a model may read alongside the lengths of the first. */
 static bool reads_spans(const zp_model *model) {
   const zp_input *source = input_of(model, "source"), *target = input_of(model, "target"),
                  *labels = input_of(model, "labels"), *lengths = input_of(model, "lengths");

@@ -1,5 +1,5 @@
 /* What of a model is trained: `frozen = ["wte", "h.{}.*"]`, `trained = ["h.{}.ln*"]`, and the adapters of
- * `adapt = lora(rank = 16, alpha = 32, of = ["h.{}.attn.*"])`, beside which nothing else is. */
+ * `adapt = lora(rank = 16, alpha = 32, of = ["h.{}.attn.*"])`, alongside which nothing else is. */
 #include "spec_internal.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static const zp_field lora_fields[] = {
     {"r", ZP_FIELD_FOREIGN, .note = "write `rank = ...`"},
     {"lora_alpha", ZP_FIELD_FOREIGN, .note = "write `alpha = ...`"},
     {"target_modules", ZP_FIELD_FOREIGN, .note = "write `of = [\"*attn*.weight\"]`: names of weights"},
-    {"modules_to_save", ZP_FIELD_FOREIGN, .note = "write `trained = [...]` beside `adapt`"},
+    {"modules_to_save", ZP_FIELD_FOREIGN, .note = "write `trained = [...]` alongside `adapt`"},
     {"lora_dropout", ZP_FIELD_FOREIGN, .note = "write `dropout = ...`"},
     {"use_rslora", ZP_FIELD_FOREIGN, .note = "write `rslora = true`"},
     {"use_dora", ZP_FIELD_REFUSED, .note = "adapters have no magnitudes of their own"},
@@ -159,7 +159,7 @@ void zp_freeze(zp_diags *diags, zp_spec *spec) {
   if (train->adapt.rank > 0 && train->frozen.len > 0) {
     zp_diag *d = zp_report(diags, ZP_Z0304, train->frozen.data[0].span, "`adapt` freezes all parameters of the model");
     zp_diag_also(d, train->adapt.span, "the adapters, which are trained");
-    zp_diag_help(d, "leave `frozen` out; what is trained beside the adapters is named by `trained`");
+    zp_diag_help(d, "leave `frozen` out; what is trained alongside the adapters is named by `trained`");
     return;
   }
   if (train->adapt.rank > 0) adapt(diags, spec);

@@ -13,7 +13,7 @@ static void read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr,
   zp_read_init(reader, env, attr, &((zp_train *)base)->init);
 }
 
-/* The model is elaborated elsewhere; zp_spec_read hands the expression on. Only its form is looked at here. */
+/* The model is elaborated elsewhere; zp_spec_read hands the expression on. Only its form is considered here. */
 static void read_model(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   (void)env, (void)base;
   const zp_expr *name = attr->value && attr->value->kind == ZP_EXPR_CALL ? attr->value->left : attr->value;

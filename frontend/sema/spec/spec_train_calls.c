@@ -319,6 +319,6 @@ void zp_check_delay(zp_reader *reader, const zp_train *train) {
   if (!train->delayed || row->needs == ZP_NEEDS_ELEMENT) return;
   zp_diag *d =
       zp_report(reader->diags, ZP_Z0304, train->delay_span, "`delayed_update` does not go with `%s`", row->name);
-  zp_diag_help(d, "a thread of the host updates beside the next step, element by element: %s",
+  zp_diag_help(d, "a thread of the host updates alongside the next step, element by element: %s",
                by_element(reader->arena));
 }

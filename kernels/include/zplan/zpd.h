@@ -70,7 +70,7 @@ typedef struct zpd_rows {
   const void *in[ZPD_OPERANDS];
   void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS], *sum[ZPD_OPERANDS];
   zpd_int in_ld[ZPD_OPERANDS], out_ld[ZPD_OPERANDS];
-  zpd_int first, rows;           /* the first row, 0 with column sums; the number behind the last one */
+  zpd_int first, rows;           /* the first row, 0 with column sums; the number after the last one */
   zpd_uint seed, step, instance; /* of the random stream, as in zpk_row_args */
   zpd_int first_sample, first_column, logical_columns;
   unsigned *tickets;   /* [gridDim.y][ZPD_TICKETS_OF_TILE], all 0, and 0 again when the kernel ends */
@@ -140,7 +140,7 @@ typedef struct zpd_squared_error_args {
   void *to; /* stat, or dx */
   zpd_int rows, cols;
   double scale;             /* of the gradient, */
-  const double *loss_scale; /* and this one behind it, where there is one */
+  const double *loss_scale; /* and this one after it, where there is one */
 } zpd_squared_error_args;   /* kernels zpd_squared_error, zpd_squared_error_grad */
 
 /* ---- attention: as zpk_attention and zpk_attention_grad. For sm_80 and later with 16-bit operands the kernels
@@ -198,7 +198,7 @@ typedef struct zpd_bias {
                  and the last sum are of all that is as distant or more */
 } zpd_bias;   /* kernels zpd_bias_lines, zpd_bias_grad: grid-stride */
 #ifndef __CUDACC_RTC__
-/* Bytes of lines, of buckets behind them, of sums. */
+/* Bytes of lines, of buckets after them, of sums. */
 static inline zpd_int zpd_bias_line_bytes(zpd_int H, zpd_int S, zpd_int real_bytes) { return 2 * H * S * real_bytes; }
 static inline zpd_int zpd_bias_bucket_bytes(zpd_int S) { return 2 * S * (zpd_int)sizeof(int); }
 static inline zpd_int zpd_bias_reach(zpd_int S, zpd_int max_distance) {
@@ -438,9 +438,9 @@ typedef struct zpd_signs {
   zpd_int n;
 } zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
 
-/* 1-bit Adam with ZeRO 1: as zpk_owe, zpk_pack_owed, zpk_owner_update, zpk_apply_signs of the elements of `update`,
- * whose `weight` is that of all ranks and whose `param` is the owner's master copy or NULL; grad_scale is zpk_owe's
- * scale. */
+/* 1-bit Adam with ZeRO 1: as zpk_add_to_error, zpk_pack_error, zpk_owner_update, zpk_apply_signs of the elements of
+ * `update`, whose `weight` is that of all ranks and whose `param` is the owner's master copy or NULL; grad_scale is
+ * zpk_add_to_error's scale. */
 typedef struct zpd_owned {
   zpd_update update;
   float *error;        /* the worker's, or what the owner has more than the weights (NULL with a master copy) */
@@ -449,7 +449,8 @@ typedef struct zpd_owned {
   zpd_int blocks;      /* of a record */
   zpd_int first;       /* of them the one that the first element begins */
   zpd_int n;           /* owner: 0: momentum is new already */
-} zpd_owned; /* kernels zpd_owe, zpd_pack_owed, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride */
+} zpd_owned; /* kernels zpd_add_to_error, zpd_pack_error, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride
+              */
 
 /* 1-bit LAMB: zpk_lamb_fresh, or where there are records zpk_lamb_owner, over all segments; the largest ratio in every
  * block of threads goes to updates.sums. */
@@ -477,7 +478,7 @@ typedef struct zpd_flat {
 } zpd_flat; /* kernel zpd_fill */
 
 /* mine = x[0] + x[1] + ... + x[n - 1] in this order, gradients, which are `real`: x[me] is mine, x[r] the others'
- * elements from r * slot; and behind them what was rounded to the type of operands, NULL: nothing. */
+ * elements from r * slot; and after them what was rounded to the type of operands, NULL: nothing. */
 typedef struct zpd_rank_sum {
   void *mine;
   const void *others, *rounded;
@@ -562,7 +563,7 @@ enum {
 static inline zpd_int zpd_mma_facts_bytes(zpd_int B, zpd_int H, zpd_int S) { return 8 * B * H * ((S + 1) / 2 * 2); }
 #endif
 
-/* Columns of a head, with zeros behind them. */
+/* Columns of a head, with zeros after them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
 /* Rows of the tile of dense attention. Measured on an H100 (docs/gpu_measured.md): forward of heads up to 128, and the
@@ -584,7 +585,7 @@ ZPD_CONSTANT int zpd_mma_rows(int kind, int head, int block) {
 /* Warps that share a step out. */
 ZPD_CONSTANT int zpd_mma_sharers(int rows) { return rows >= 64 ? 1 : 64 / rows; }
 
-/* Rows of the other side in a step: what registers hold beside the sums. */
+/* Rows of the other side in a step: what registers hold alongside the sums. */
 ZPD_CONSTANT int zpd_mma_step(int kind, int head, int rows) {
   return kind == ZPD_MMA_FORWARD ? (rows < 32 || head <= 64 || (head <= 128 && rows < 128) ? 64 : 32)
          : rows < 32             ? 64

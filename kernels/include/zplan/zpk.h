@@ -104,7 +104,7 @@ void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, i
 /* ---- windows over positions ---- */
 /* Positions are size[0] rows of size[1]; windows of kernel[0] rows of kernel[1], `stride` apart, the first one
  * `padding` before the first position, are count[0] rows of count[1], of which a rank has the n from `first` on.
- * y[window][c][place] = x[position][c], zeros behind the edges. */
+ * y[window][c][place] = x[position][c], zeros after the edges. */
 typedef struct zpk_unfold_args {
   const void *from; /* x[samples * positions, cols], or dy[samples * n, cols * places] */
   void *to;         /* y, or dx */
@@ -159,10 +159,10 @@ typedef struct zpk_block_list {
 /* Which blocks of keys the blocks of queries see. Every block sees itself, so every query a key. */
 typedef struct zpk_layout {
   int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
-  zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
+  zpk_block_list keys;    /* of query blocks; when causal none after the block itself */
   zpk_block_list queries; /* the same pairs by key block */
   int id;                 /* on a GPU: number of the table in the device kernels, from 1 on */
-  int others; /* further layouts of the attention, behind this one in memory, on a GPU in the numbers: head h of the
+  int others; /* further layouts of the attention, after this one in memory, on a GPU in the numbers: head h of the
                * model has number h % (1 + others). All have the same block */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
@@ -210,13 +210,13 @@ typedef struct zpk_attention_args {
   int64_t dq_ld, dk_ld, dv_ld;
   void *d_bias; /* `real` [buckets, bias_ld], NULL: not wanted. zpk_attention_bias_grad adds to it when all tasks are
                    done */
-  /* [B], 1..S: positions of each sample that are there; NULL: all. Keys at and behind it are seen by no query and not
+  /* [B], 1..S: positions of each sample that are there; NULL: all. Keys at and after it are seen by no query and not
    * read, nor are queries there, which have no meaning: their outputs, their log-sum-exps and their gradients are 0, as
    * are dk and dv there. A query that is there sees itself, in every layout. Time follows the lengths. Of keys of
    * another sequence: 1..keys, and all queries are there. */
   const int32_t *lengths;
   /* [B, S], numbers of documents; NULL: a sample is one. They ascend within a sample, and a query sees keys of its own
-   * document alone; -1 stands behind the last one, at positions that are not there, as behind a length. Each is a
+   * document alone; -1 stands after the last one, at positions that are not there, as after a length. Each is a
    * sample of its own, to the bit. Dense attention of one sequence, without lengths. Time follows the documents. */
   const int32_t *documents;
   void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
@@ -238,7 +238,7 @@ static inline double zpk_alibi_slope(int64_t head, int64_t heads) {
                       : exp2(-4.0 * (double)(2 * (head - power) + 1) / (double)power);
 }
 /* The bucket of a key so many positions behind the query (before it: negative). sides: 1 where queries see no keys
- * behind them, else 2, and these have the second half of the buckets. Half of a side's buckets are one distance each,
+ * after them, else 2, and these have the second half of the buckets. Half of a side's buckets are one distance each,
  * the others stretches that grow with the logarithm; the last one has all distances from max_distance on. Distances at
  * the edge of a stretch belong to it, as in f32, in which T5 computes. */
 static inline int64_t zpk_bias_bucket(int64_t behind, int64_t buckets, int sides, int64_t max_distance) {
@@ -374,7 +374,7 @@ double zpk_muon_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t e
 void zpk_muon_scale(zpk_dtype dtype, double factor, const void *x, void *y, int64_t begin, int64_t end);
 void zpk_muon_diagonal(zpk_dtype dtype, double value, void *x, int64_t n);
 void zpk_muon_apply(const zpk_update *u, void *param, const void *x, double scale, int64_t begin, int64_t end);
-/* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
+/* 1-bit Adam: formulas in one_bit.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
  * error 0. With a 16-bit dtype everything is f32, as in zpk_optimizer. */
@@ -406,9 +406,9 @@ void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, i
 void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* With ZeRO 1, of `count` elements of one parameter, the first of which begins block `block` of a record; the last
  * block may be shorter. error += scale grad: */
-void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count);
+void zpk_add_to_error(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count);
 /* The worker's side: of the error, which becomes what is not sent. */
-void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block);
+void zpk_pack_error(float *error, int64_t count, zpk_signs to, int64_t block);
 /* The owner's side. */
 typedef struct zpk_records {
   int n; /* workers; 0: momentum is new already */
@@ -420,7 +420,7 @@ typedef struct zpk_owner {
   void *master;        /* 16-bit dtypes: the owner's; else NULL, and */
   void *m;
   const void *v;
-  float *owed; /* what it has more than `weights` */
+  float *server_error; /* what it has more than `weights` */
 } zpk_owner;
 /* Momentum by the mean of the workers' records, the owner's weights by momentum, and in `to` what all shall add. */
 void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,

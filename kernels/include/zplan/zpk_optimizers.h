@@ -24,7 +24,7 @@ enum {
   ZPK_MOMENTS
 };
 
-/* Numbers that elements are updated by, beside learning rate, decay and average of the weights: members of
+/* Numbers that elements are updated by, alongside learning rate, decay and average of the weights: members of
  * zpr_program, zpk_update and zpd_updates. */
 #define ZPK_SETTINGS(X) X(beta1) X(beta2) X(beta3) X(eps) X(momentum)
 #define ZPK_SETTING_MEMBER(name) double name;

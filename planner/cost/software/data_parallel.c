@@ -41,8 +41,8 @@ static double buckets_s(const zp_group_link *link, const zp_software *software, 
 }
 
 /* What is exposed of reduction and gather of ZeRO 0 and 1. Software that does not
- * overlap waits for all of it; software that overlaps both ways also gathers ZeRO's weights beside the first forward of
- * the next step. */
+ * overlap waits for all of it; software that overlaps both ways also gathers ZeRO's weights alongside the first forward
+ * of the next step. */
 static double stage_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                            const zp_software *software, int s) {
   const zp_lowered *l = zp_program_lowered(program, s);
@@ -81,8 +81,8 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
   double ours = 0, theirs = 0; /* when the last stage is done */
   for (int s = 0; s < run.stages; s++) {
     zp_stage_time time = zp_cost_stage_time(&run, s);
-    double beside = zp_cost_beside(&program->choice, &time);
-    zp_step_end end = zp_cost_stage_end(program, machine, s, beside);
+    double overlapped = zp_cost_overlapped(&program->choice, &time);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, overlapped);
     zp_machine own = zp_machine_of_stage(machine, &program->choice, s);
     double partial = zp_cost_cross_sums(program, machine, &own, s).partial_s;
     ours = fmax(ours, run.end_s[s] + end.reduce_s + end.gather_s);
@@ -92,14 +92,14 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
   return theirs - ours;
 }
 
-/* ---- beside the units: ZeRO 2 and 3 ---- */
+/* ---- alongside the units: ZeRO 2 and 3 ---- */
 
 static double piece_s(const zp_group_link *link, const zp_software *software, double bytes) {
   return zp_cost_ring_pass(link, bytes) + list_s(software, link->n);
 }
 
-/* ZeRO 3 tensor by tensor, nothing beside it: two gathers and a scatter of every parameter that is not kept resident;
- * those are gathered once a step. */
+/* ZeRO 3 tensor by tensor, nothing alongside it: two gathers and a scatter of every parameter that is not kept
+ * resident; those are gathered once a step. */
 static double tensor_gathers_s(const zp_lowered *l, const zp_group_link *link, const zp_software *software,
                                double elements, double microbatches) {
   if (elements < RESIDENT_ELEMENTS) return piece_s(link, software, elements * l->param_bytes) / microbatches;
@@ -150,7 +150,8 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
   if (software->update_bytes <= 0) return 0;
   for (int s = 0; s < program->choice.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
-    double here = (double)zp_flat_trained(&stage->shard) * (1 - zp_software_away(&program->choice, ZP_STATE_OPTIMIZER));
+    double here =
+        (double)zp_flat_trained(&stage->shard) * (1 - zp_software_offloaded(&program->choice, ZP_STATE_OPTIMIZER));
     double device = here > 0 ? zp_cost_memory_bound(machine, here * software->update_bytes, 0) : 0;
     double calls = count_tensors(program->lowered, stage, software) * UPDATE_CALLS * COPY_CALL_S;
     longest = fmax(longest, fmax(device, calls - e->optimizer_s));

@@ -1,7 +1,7 @@
 /* Optimizer on the host, as DeepSpeed 0.3 did it (deepspeed/runtime/zero/stage2.py; opened): gradients are made fp32 on
- * the device and copied on its compute stream, so nothing runs beside them; the host scales the fp32 gradients in place
- * and then runs Adam, while weights go up bucket by bucket (arXiv 2101.06840, section 5.1). With ZeRO 3 every weight
- * comes down twice a micro-batch before it is used. Left out: page locking, the Python around every tensor. */
+ * the device and copied on its compute stream, so nothing runs alongside them; the host scales the fp32 gradients in
+ * place and then runs Adam, while weights go up bucket by bucket (arXiv 2101.06840, section 5.1). With ZeRO 3 every
+ * weight comes down twice a micro-batch before it is used. Left out: page locking, the Python around every tensor. */
 #include <math.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
@@ -17,7 +17,7 @@ static double stage_s(const zp_program *program, const zp_machine *machine, cons
          up = zp_cost_moving(elements * WEIGHT_BYTES, rates.pcie_bytes_per_s);
   double seconds = zp_cost_moving(elements * GRADIENT_BYTES, rates.pcie_bytes_per_s) +
                    fmax(zp_cost_moving(elements * HOST_UPDATE_BYTES, rates.host_bytes_per_s), up);
-  return seconds + 2 * up * (double)program->microbatches * zp_software_away(c, ZP_STATE_PARAMS);
+  return seconds + 2 * up * (double)program->microbatches * zp_software_offloaded(c, ZP_STATE_PARAMS);
 }
 
 double zp_software_offload_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,

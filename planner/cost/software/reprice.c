@@ -36,8 +36,8 @@ typedef struct pricer {
   double tensor;         /* ranks */
   double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
-  const zp_graph *graph; /* of the segment at hand */
-  double kernels;        /* of the procedure at hand */
+  const zp_graph *graph; /* of the current segment */
+  double kernels;        /* of the current procedure */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {

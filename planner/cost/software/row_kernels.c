@@ -1,6 +1,6 @@
 /* Row kernels that the measured software has and the generated trainer has not: what is one fused kernel there is
- * several here, each of which reads and writes its rows. Counted in passes of half-precision rows beside those of the
- * fused kernel.
+ * several here, each of which reads and writes its rows. Counted in passes of half-precision rows alongside those of
+ * the fused kernel.
  *
  * Megatron and its relatives. Forward: a norm reads its input again; the residual's dropout writes a mask. Backward:
  * the parameter gradients of a norm are a kernel of their own (two reads), the sum of the residual's gradients too (two

@@ -6,7 +6,7 @@
 #include <zplan/profile.h>
 
 /* Share of a state class that lives off the device. */
-static inline double zp_software_away(const zp_choice *choice, zp_state state) {
+static inline double zp_software_offloaded(const zp_choice *choice, zp_state state) {
   return choice->home[state].eighths / 8.0;
 }
 
@@ -20,7 +20,7 @@ zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step
 
 /* ---- tensor_overlap.c ---- */
 /* Takes from the prices of sequence-sharded gathers and scatters what products hide. taken: share of the
- * multiprocessors that they keep from a product beside them. Returns how many more kernels that makes. */
+ * multiprocessors that they keep from a product alongside them. Returns how many more kernels that makes. */
 double zp_software_overlap_tensor(zp_procedure *procedure, const zp_graph *graph, const zp_lowered *lowered,
                                   const zp_machine *machine, const zp_software *software, double taken, bool forward);
 

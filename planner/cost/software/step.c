@@ -18,7 +18,7 @@ void zp_software_step(zp_arena *arena, const zp_program *program, const zp_machi
   add(e, &e->pipeline_comm_s, zp_software_message_s(arena, program, machine, software));
 }
 
-/* Sums that run beside the last backward and gathers beside the next forward may cost less than the generated
+/* Sums that run alongside the last backward and gathers alongside the next forward may cost less than the generated
  * trainer's; messages in pieces less than whole ones; a measured update on the host less than the generated one. All
  * else only adds: reductions that nothing hides to those that are hidden, a message in the sender's own time to one
- * beside it. */
+ * alongside it. */

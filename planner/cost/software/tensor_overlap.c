@@ -1,17 +1,17 @@
-/* Sequence-sharded gathers and scatters beside products.
+/* Sequence-sharded gathers and scatters alongside products.
  *
  * Piece by piece (Megatron-Core, torchtitan): a gather brings the product's operand, a scatter takes its result away;
  * all pieces but one, of as many as there are ranks, move while the product works on another.
  *
  * As one NCCL collective each (nanotron src/nanotron/parallel/tensor_parallel/functional.py): what is merged into one
  * product starts with the rank's own rows while the others are gathered. Backward gathers a column product's operand
- * again beside the whole product that makes the gradient of it, and scatters that gradient beside the product that
- * makes the weight's. */
+ * again alongside the whole product that makes the gradient of it, and scatters that gradient alongside the product
+ * that makes the weight's. */
 #include <math.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
 
-/* A product beside a gather is three: of the rank's own rows, of those before and of those after. */
+/* A product alongside a gather is three: of the rank's own rows, of those before and of those after. */
 enum { SPLIT_PRODUCTS = 3 };
 
 typedef struct overlap {
@@ -52,11 +52,11 @@ static double hidden_pieces_s(const zp_procedure *procedure, int i, double tenso
 
 /* Products that need nothing of the gather and come before the first that does; without any, the own rows of all that
  * are like that first one, which then run in pieces. */
-typedef struct beside {
+typedef struct overlapped {
   double apart_s, own_s;
   zp_step *first; /* that needs what is gathered */
   double columns; /* of all that are like it, which the software merged */
-} beside;
+} overlapped;
 
 static double columns_of(const overlap *o, const zp_step *step) {
   const zp_tensor *tensors = o->graph->tensors.data;
@@ -64,10 +64,10 @@ static double columns_of(const overlap *o, const zp_step *step) {
   return (double)zp_shape_elements(&tensors[step->node->in.data[1]].shape, 1) / inner;
 }
 
-static beside beside_gather(const overlap *o, zp_procedure *procedure, int i) {
+static overlapped overlapped_gather(const overlap *o, zp_procedure *procedure, int i) {
   zp_step *steps = procedure->steps.data;
   int gathered = steps[i].out.data[0];
-  beside b = {0};
+  overlapped b = {0};
   for (int at = i + 1; at < procedure->steps.len && !is_gather(&steps[at]) && !is_scatter(&steps[at]); at++) {
     if (!is_product(&steps[at])) continue;
     bool needs = reads(&steps[at], gathered);
@@ -84,7 +84,7 @@ static beside beside_gather(const overlap *o, zp_procedure *procedure, int i) {
 
 /* How much longer the pieces of a product take than the product: its rank's own rows, those before, those after. Of
  * the rank that waits longest. */
-static double pieces_s(const overlap *o, const beside *b) {
+static double pieces_s(const overlap *o, const overlapped *b) {
   const zp_shape *shape = &o->graph->tensors.data[b->first->node->in.data[0]].shape;
   double rows = (double)zp_shape_rows(shape, o->lowered->microbatch), inner = (double)zp_shape_cols(shape), longest = 0;
   int bytes = o->lowered->compute_bytes;
@@ -97,9 +97,9 @@ static double pieces_s(const overlap *o, const beside *b) {
   return fmax(0, longest - zp_cost_matmul(o->machine, rows, b->columns, inner, bytes));
 }
 
-/* What runs beside a gather, after it was taken apart where it needs that. */
+/* What runs alongside a gather, after it was taken apart where it needs that. */
 static double hidden_gather_s(overlap *o, zp_procedure *procedure, int i) {
-  beside b = beside_gather(o, procedure, i);
+  overlapped b = overlapped_gather(o, procedure, i);
   if (b.apart_s > 0 || !b.first) return b.apart_s;
   b.first->cost_s += pieces_s(o, &b);
   o->kernels += SPLIT_PRODUCTS - 1;

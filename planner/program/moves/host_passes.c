@@ -1,5 +1,5 @@
 /* Passes of the update over state that is off the device: what they read and write of an element. Most optimizers have
- * one; LAMB and Adafactor have another one before it (lengths_away.c). */
+ * one; LAMB and Adafactor have another one before it (lengths_offloaded.c). */
 #include "strategy.h"
 
 /* LAMB's first pass makes the moments. */

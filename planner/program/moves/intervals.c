@@ -8,7 +8,7 @@ static void find_variance(zp_arena *arena, const zp_train *t, zp_intervals *x) {
   int64_t end = t->local_most > 1 && t->local_after < t->steps ? t->local_after : t->steps, k = 0;
   for (int64_t j = 0; k < end || j == 0; j++) {
     zp_push(arena, &x->variance, k);
-    if (j / t->variance_every > 40) break; /* behind the last step of any run */
+    if (j / t->variance_every > 40) break; /* after the last step of any run */
     k += INT64_C(1) << j / t->variance_every;
   }
 }

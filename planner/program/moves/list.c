@@ -20,7 +20,7 @@ static const unsigned char moments_of[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)}; /* 
 #undef ZP_MOVE_ROW
 enum { N_STRATEGIES = sizeof moments_of };
 
-bool zp_moves_beside_units(const zp_move_scope *scope) {
+bool zp_moves_overlap_units(const zp_move_scope *scope) {
   for (int i = 0; i < N_STRATEGIES; i++)
     if (moments_of[i] & ON_ACTION && zp_move_strategies[i]->applies(scope)) return true;
   return false;
@@ -96,7 +96,7 @@ void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
 typedef struct listing {
   zp_arena *arena;
   zp_move_list *list;
-  zp_move_list open, now; /* of the iterations so far that were alike; of the one at hand */
+  zp_move_list open, now; /* of the iterations so far that were alike; of the current one */
 } listing;
 
 static void put(void *user, const zp_move *move) {

@@ -19,7 +19,7 @@ const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state sta
   return NULL;
 }
 
-/* A parameter beside rows of heads. */
+/* A parameter alongside rows of heads. */
 static bool is_shared_by_heads(const zp_node *node) {
   return zp_op_has(node->op, ZP_FLAG_HEAD_ROWS) && node->attr.heads > 0 && node->in.len > 1;
 }
@@ -42,11 +42,11 @@ const char *zp_refuse_shared_by_heads(const zp_choice *c, const zp_spec *spec, z
 
 /* ---- what no strategy of the list provides ---- */
 
-static bool puts_away(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
-static bool params_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_PARAMS); }
-static bool gradients_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_GRADIENTS); }
-static bool optimizer_leaves(const zp_choice *c) { return puts_away(c, ZP_STATE_OPTIMIZER); }
-static bool saved_leave(const zp_choice *c) { return puts_away(c, ZP_STATE_ACTIVATIONS); }
+static bool puts_offloaded(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+static bool params_leave(const zp_choice *c) { return puts_offloaded(c, ZP_STATE_PARAMS); }
+static bool gradients_leave(const zp_choice *c) { return puts_offloaded(c, ZP_STATE_GRADIENTS); }
+static bool optimizer_leaves(const zp_choice *c) { return puts_offloaded(c, ZP_STATE_OPTIMIZER); }
+static bool saved_leave(const zp_choice *c) { return puts_offloaded(c, ZP_STATE_ACTIVATIONS); }
 static bool sums(const zp_choice *c) { return c->data > 1 && !zp_shards_gradients(c) && !c->compress; }
 static bool sends_back(const zp_choice *c) { return c->data > 1 && zp_shards_state(c) && !zp_shards_params(c); }
 static bool compresses(const zp_choice *c) { return c->compress; }
@@ -58,10 +58,10 @@ static const struct {
   bool (*is_needed)(const zp_choice *choice);
   const char *missing;
 } needs[ZP_MOVE_NEED_COUNT] = {
-    [ZP_MOVE_NEED_PARAMS_AWAY] = {params_leave, "no strategy moves parameters off the device"},
-    [ZP_MOVE_NEED_GRADIENTS_AWAY] = {gradients_leave, "no strategy moves gradients off the device"},
-    [ZP_MOVE_NEED_OPTIMIZER_AWAY] = {optimizer_leaves, "no strategy moves optimizer state off the device"},
-    [ZP_MOVE_NEED_SAVED_AWAY] = {saved_leave, "no strategy moves saved values off the device"},
+    [ZP_MOVE_NEED_PARAMS_OFFLOADED] = {params_leave, "no strategy moves parameters off the device"},
+    [ZP_MOVE_NEED_GRADIENTS_OFFLOADED] = {gradients_leave, "no strategy moves gradients off the device"},
+    [ZP_MOVE_NEED_OPTIMIZER_OFFLOADED] = {optimizer_leaves, "no strategy moves optimizer state off the device"},
+    [ZP_MOVE_NEED_SAVED_OFFLOADED] = {saved_leave, "no strategy moves saved values off the device"},
     [ZP_MOVE_NEED_GATHER] = {zp_shards_params, "no strategy gathers parameters for ZeRO 3"},
     [ZP_MOVE_NEED_SCATTER] = {zp_shards_gradients, "no strategy scatters gradients for ZeRO 2 and 3"},
     [ZP_MOVE_NEED_SUMS] = {sums, "no strategy sums gradients over replicas"},

@@ -1,7 +1,8 @@
-/* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket beside the backward
- * of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0 all at
- * once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1 those that
- * the rank updates. 1-bit Adam's ranks sum them so with ZeRO 1 until the variance freezes, after all other sums. */
+/* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket alongside the
+ * backward of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0
+ * all at once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1
+ * those that the rank updates. 1-bit Adam's ranks sum them so with ZeRO 1 until the variance freezes, after all other
+ * sums. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -12,7 +13,7 @@ static bool applies(const zp_move_scope *x) {
 }
 
 static bool is_after(const zp_move_scope *x) {
-  return x->cpu || x->choice->compress || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0;
+  return x->cpu || x->choice->compress || zp_eighths_offloaded(x, ZP_STATE_GRADIENTS) > 0;
 }
 
 static zp_move_way way_of(const zp_move_scope *x) {
@@ -21,18 +22,18 @@ static zp_move_way way_of(const zp_move_scope *x) {
 
 static void make_bucket(const zp_move_scope *x, zp_move move, const zp_bucket *b, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
-  bool leaves = zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0 && zp_holders(x->choice, b->kind) > 1;
-  int64_t away = leaves ? zp_bucket_away(x, b, ZP_STATE_GRADIENTS) : 0;
-  zp_emit_up(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+  bool leaves = zp_eighths_offloaded(x, ZP_STATE_GRADIENTS) > 0 && zp_holders(x->choice, b->kind) > 1;
+  int64_t offloaded = leaves ? zp_bucket_offloaded(x, b, ZP_STATE_GRADIENTS) : 0;
+  zp_emit_up(x, &move, ZP_STATE_GRADIENTS, offloaded, bytes, offloaded, emit, user);
   zp_emit_among_holders(x, &move, way_of(x), b->kind, b->elements, bytes, emit, user);
-  away /= zp_owners(x->choice, b->kind);
-  zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+  offloaded /= zp_owners(x->choice, b->kind);
+  zp_emit_down(x, &move, ZP_STATE_GRADIENTS, offloaded, bytes, offloaded, emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  zp_move_when when = is_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
+  zp_move_when when = is_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_OVERLAPPED_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
   zp_move_warms_up(&move, x->choice->compress);
   bool at_once = x->cpu && !zp_shards_state(x->choice);
@@ -49,7 +50,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
                    x->cpu && !zp_shards_state(x->choice) ? "all at once"
                    : is_after(x)                         ? "bucket by bucket"
-                                                         : "bucket by bucket beside the last backward");
+                                                         : "bucket by bucket alongside the last backward");
 }
 
 /* Has every node equally many members, so that every element crosses as often? */

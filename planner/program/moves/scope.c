@@ -20,8 +20,8 @@ zp_move_scope zp_move_scope_of_stage(const zp_program *program, int stage) {
   return scope;
 }
 
-bool zp_buckets_move_beside(const zp_move_scope *x) {
-  return !x->cpu && zp_eighths_away(x, ZP_STATE_PARAMS) == 0 && zp_eighths_away(x, ZP_STATE_GRADIENTS) == 0;
+bool zp_buckets_overlap(const zp_move_scope *x) {
+  return !x->cpu && zp_eighths_offloaded(x, ZP_STATE_PARAMS) == 0 && zp_eighths_offloaded(x, ZP_STATE_GRADIENTS) == 0;
 }
 
 bool zp_is_first_user(const zp_move_scope *x, int param) {
@@ -61,10 +61,10 @@ static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
   return before + (first - start) / zp_owners(x->choice, b->kind);
 }
 
-int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state state) {
+int64_t zp_bucket_offloaded(const zp_move_scope *x, const zp_bucket *b, zp_state state) {
   bool sharded = zp_shards(x->choice, state);
   int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->kind) : 1);
-  if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
+  if (x->run < 0) return part * zp_eighths_offloaded(x, state) / 8;
   const zp_stage *s = x->stage;
   int owners = zp_owners(x->choice, b->kind);
   int64_t here = zp_flat_trained(&s->shard) - s->offloaded[state];
@@ -86,30 +86,31 @@ int64_t zp_scope_shard(const zp_move_scope *x) {
 }
 
 int64_t zp_scope_offloaded(const zp_move_scope *x, zp_state state) {
-  if (x->together) return zp_scope_shard(x) * zp_eighths_away(x, state) / 8;
+  if (x->together) return zp_scope_shard(x) * zp_eighths_offloaded(x, state) / 8;
   return x->stage->offloaded[state];
 }
 
 /* ---- regions ---- */
 
-void zp_need_away(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
-                  int element_bytes) {
+void zp_need_offloaded(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
+                       int element_bytes) {
   const zp_held *h = &p->held[state];
-  bool disk = zp_on_disk(x, state) && h->away > 0;
+  bool disk = zp_on_disk(x, state) && h->offloaded > 0;
   p->stage->window[state] = disk ? h->of_bucket : 0;
-  zp_need(p, host, (disk ? ZP_WINDOWS * h->of_bucket : h->away) * element_bytes);
-  zp_need(p, file, disk ? h->away * element_bytes : 0);
+  zp_need(p, host, (disk ? ZP_WINDOWS * h->of_bucket : h->offloaded) * element_bytes);
+  zp_need(p, file, disk ? h->offloaded * element_bytes : 0);
 }
 
 void zp_need_landing(const zp_move_scope *x, zp_placing *p) {
   const zp_held *grads = &p->held[ZP_STATE_GRADIENTS], *state = &p->held[ZP_STATE_OPTIMIZER];
-  if (grads->away == 0 && state->away == 0) return;
-  int64_t window = grads->away > 0 ? grads->of_bucket : p->bucket_shard;
-  if (zp_on_disk(x, ZP_STATE_OPTIMIZER) && zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0)
+  if (grads->offloaded == 0 && state->offloaded == 0) return;
+  int64_t window = grads->offloaded > 0 ? grads->of_bucket : p->bucket_shard;
+  if (zp_on_disk(x, ZP_STATE_OPTIMIZER) && zp_eighths_offloaded(x, ZP_STATE_OPTIMIZER) > 0)
     window = zp_round_up(window, ZP_PAGE_ELEMENTS);
-  bool delayed = x->lowered->spec->train.delayed && state->away > 0; /* gradients from the device have a place then */
+  bool delayed =
+      x->lowered->spec->train.delayed && state->offloaded > 0; /* gradients from the device have a place then */
   p->stage->window[ZP_STATE_OPTIMIZER] = window;
-  zp_need(p, ZP_REGION_HOST_GRADS_IN, delayed && grads->away == 0 ? 0 : 2 * window * x->lowered->grad_bytes);
+  zp_need(p, ZP_REGION_HOST_GRADS_IN, delayed && grads->offloaded == 0 ? 0 : 2 * window * x->lowered->grad_bytes);
 }
 
 void zp_need_rings(zp_placing *p, const zp_move_rings *rings) {
@@ -182,5 +183,5 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
 }
 
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state) {
-  return zp_format(arena, "%d/8 on %s", zp_eighths_away(x, state), zp_on_disk(x, state) ? "disks" : "the host");
+  return zp_format(arena, "%d/8 on %s", zp_eighths_offloaded(x, state), zp_on_disk(x, state) ? "disks" : "the host");
 }

@@ -9,23 +9,23 @@
 /* In the order of a step, and when they have records. A new strategy is one file of this
  * folder and one row here. */
 #define ZP_MOVE_STRATEGIES(X)                                                                                          \
-  X(zp_params_away, ON_ACTION | ON_STEP)                                                                               \
+  X(zp_params_offloaded, ON_ACTION | ON_STEP)                                                                          \
   X(zp_zero_gather, ON_ACTION)                                                                                         \
-  X(zp_saved_away_strategy, ON_ACTION)                                                                                 \
+  X(zp_saved_offloaded_strategy, ON_ACTION)                                                                            \
   X(zp_tensor_collectives, ON_INSIDE)                                                                                  \
   X(zp_expert_exchange, ON_INSIDE)                                                                                     \
   X(zp_zero_scatter, ON_ACTION)                                                                                        \
   X(zp_stochastic_sums, 0)                                                                                             \
-  X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
+  X(zp_gradients_offloaded, ON_ACTION | ON_STEP)                                                                       \
   X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
   X(zp_hand_over, ON_CHUNK)                                                                                            \
   X(zp_stream_ends, ON_CHUNK)                                                                                          \
   X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
-  X(zp_signs_exchange, ON_STEP)                                                                                        \
+  X(zp_one_bit_exchange, ON_STEP)                                                                                      \
   X(zp_tied_weights, ON_STEP)                                                                                          \
   X(zp_partial_sums, ON_STEP)                                                                                          \
-  X(zp_lengths_away, ON_STEP)                                                                                          \
-  X(zp_optimizer_away, ON_STEP)                                                                                        \
+  X(zp_lengths_offloaded, ON_STEP)                                                                                     \
+  X(zp_optimizer_offloaded, ON_STEP)                                                                                   \
   X(zp_statistics_sums, ON_STEP)                                                                                       \
   X(zp_whole_matrices, ON_STEP)                                                                                        \
   X(zp_device_update, ON_STEP)                                                                                         \
@@ -35,7 +35,9 @@ ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)
 #undef ZP_MOVE_ROW
 
 /* ---- asking a scope ---- */
-static inline int zp_eighths_away(const zp_move_scope *x, zp_state state) { return x->choice->home[state].eighths; }
+static inline int zp_eighths_offloaded(const zp_move_scope *x, zp_state state) {
+  return x->choice->home[state].eighths;
+}
 static inline bool zp_on_disk(const zp_move_scope *x, zp_state state) {
   return x->choice->home[state].tier == ZP_TIER_NVME;
 }
@@ -48,7 +50,7 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 bool zp_is_first_user(const zp_move_scope *x, int param);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is
  * known. */
-int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);
+int64_t zp_bucket_offloaded(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);
 /* Elements of the stage's flat buffers that are trained, or the relaxation's. */
 zp_flat zp_scope_flat(const zp_move_scope *x);
 /* Elements off the device whose update needs them: of a stage those that the layout has put there, else the share of
@@ -85,14 +87,14 @@ static inline void zp_need(zp_placing *p, zp_region region, int64_t bytes) {
 /* A class that may live on disks passes through windows on the host, in which it is read, changed and written. */
 enum { ZP_WINDOWS = 4 };
 /* What a rank has of parameters or gradients off the device, on the host or on disks. */
-void zp_need_away(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
-                  int element_bytes);
+void zp_need_offloaded(const zp_move_scope *x, zp_placing *p, zp_state state, zp_region host, zp_region file,
+                       int element_bytes);
 /* Two windows where gradients land for an update on the host. Sets what a piece of that is. */
 void zp_need_landing(const zp_move_scope *x, zp_placing *p);
 /* Rings of buffers, each for what the largest unit has of the class. */
 void zp_need_rings(zp_placing *p, const zp_move_rings *rings);
-/* signs_room.c */
-void zp_need_signs(const zp_move_scope *x, zp_placing *p);
+/* one_bit_room.c */
+void zp_need_one_bit(const zp_move_scope *x, zp_placing *p);
 
 /* ---- making records ---- */
 /* A record of the scope's unit or stage. */

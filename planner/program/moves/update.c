@@ -34,7 +34,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "the device updates %d/8 of its state, %d bytes an element",
-                   8 - zp_eighths_away(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
+                   8 - zp_eighths_offloaded(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
 }
 
 /* The steps of 1-bit Adam that exchange momentum have kernels of their own, without an average. */

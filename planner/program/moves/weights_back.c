@@ -14,7 +14,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->param_bytes;
   zp_move move = zp_move_begin(x, &zp_weights_back, ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ZP_WAIT_BY_STEP);
   zp_move_warms_up(&move, x->choice->compress); /* once the variance is frozen signs travel */
-  bool away = zp_eighths_away(x, ZP_STATE_PARAMS) > 0, at_once = !x->cpu && !away;
+  bool offloaded = zp_eighths_offloaded(x, ZP_STATE_PARAMS) > 0, at_once = !x->cpu && !offloaded;
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
     for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
@@ -24,7 +24,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     const zp_bucket *b = &walk.bucket;
     int holders = zp_holders(x->choice, b->kind);
-    int64_t all = away && holders > 1 ? zp_bucket_away(x, b, ZP_STATE_PARAMS) : 0, mine = all / holders;
+    int64_t all = offloaded && holders > 1 ? zp_bucket_offloaded(x, b, ZP_STATE_PARAMS) : 0, mine = all / holders;
     zp_emit_up(x, &move, ZP_STATE_PARAMS, mine, bytes, mine, emit, user);
     zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, b->kind, b->elements, bytes, emit, user);
     zp_emit_down(x, &move, ZP_STATE_PARAMS, all - mine, bytes, all - mine, emit, user);
@@ -33,7 +33,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s", x->choice->data,
-                   x->cpu || zp_eighths_away(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
+                   x->cpu || zp_eighths_offloaded(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
 }
 
 const zp_move_strategy zp_weights_back = {

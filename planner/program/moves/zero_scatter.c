@@ -8,7 +8,7 @@ static bool applies(const zp_move_scope *x) { return zp_shards_gradients(x->choi
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   if (!zp_makes_gradients(x->act)) return;
-  zp_move_wait wait = zp_buckets_move_beside(x) ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE;
+  zp_move_wait wait = zp_buckets_overlap(x) ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE;
   zp_move move = zp_move_begin(x, &zp_zero_scatter, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, wait);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
     if (zp_kinds[walk.bucket.kind].trained)
@@ -18,7 +18,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "a rank keeps 1/%d of the gradients; a unit's are summed and cut up after every backward, %s",
-                   x->choice->data, zp_buckets_move_beside(x) ? "beside the units that follow" : "which waits for it");
+                   x->choice->data, zp_buckets_overlap(x) ? "alongside the units that follow" : "which waits for it");
 }
 
 const zp_move_strategy zp_zero_scatter = {

@@ -6,7 +6,7 @@
  *   F, B, X = F + B  forward, backward, both, of one micro-batch on a stage; W: X of all stages
  *   I                F and the part of B on the way to the gradient of the inputs (schedules that split backward)
  *   A, C             X of the stages before and after a stage: A + X + C = W
- *   w = P - 1 - s    stages behind stage s
+ *   w = P - 1 - s    stages after stage s
  *   M, L             X of the longest stage, at least max(W / P, L); of the longest unit
  *
  * Where stages choose what they recompute, W and L are the least of all modes, or what memory allows (least_work.c); X,
@@ -24,7 +24,7 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
 
-/* The links of the degrees at hand. */
+/* The links of the current degrees. */
 static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *memo, zp_find_link *find,
                                         const zp_choice *c) {
   if (!memo->known || !same_degrees(&memo->choice, c))
@@ -206,7 +206,7 @@ double zp_bound_update(zp_search_cache *s, const zp_point *point) {
   return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - ZP_BOUND_SLACK);
 }
 
-/* ---- transfers beside the micro-batches ---- */
+/* ---- transfers alongside the micro-batches ---- */
 
 static bool same_homes(const zp_choice *a, const zp_choice *b) { return memcmp(a->home, b->home, sizeof a->home) == 0; }
 
@@ -283,8 +283,8 @@ static void find_data(zp_search_cache *s, const zp_point *point, zp_moving_memo 
   memo->backward_s = data_of_stages(&mean->backward.parts, &unit.backward.parts, &rest.backward.parts, (double)stages);
 }
 
-/* What moves beside the units of the point. Every chunk begins with a unit of its own and ends with one, so at most as
- * many chunks as there are other units do not begin, or do not end, with one of the repeated segment. */
+/* What moves alongside the units of the point. Every chunk begins with a unit of its own and ends with one, so at most
+ * as many chunks as there are other units do not begin, or do not end, with one of the repeated segment. */
 static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
@@ -305,7 +305,8 @@ static const zp_moving_memo *recall_moving(zp_search_cache *s, const zp_point *p
   return memo;
 }
 
-/* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
+/* What one micro-batch moves alongside a stage with the mean of parameters and saved values: one stage moves as
+ * much. */
 static double transfers_s(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   const zp_moving_memo *memo = recall_moving(s, point);
@@ -353,20 +354,20 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   return step_end(s, point, &update);
 }
 
-/* How gradients are summed over the data ranks beside the last backward. way: COPY where they are not. */
+/* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. */
 typedef struct bucket_sum {
   zp_move_way way;
   int element_bytes;
 } bucket_sum;
 
 static void find_sum(void *user, const zp_move *m) {
-  if (m->when == ZP_WHEN_BESIDE_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0)
+  if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0)
     *(bucket_sum *)user = (bucket_sum){m->way, m->element_bytes};
 }
 
 /* By the list, whatever the homes: what comes up for it is summed no sooner. With one stage step_end has what is left
  * of it, and on several node types links are left out. */
-static bucket_sum sum_beside(const zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
+static bucket_sum sum_alongside(const zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
   static const zp_flat one = {{[ZP_KIND_WHOLE] = 1}};
   bucket_sum sum = {.way = ZP_WAY_COPY};
   if (c->pipeline == 1 || zp_has_types(s) || !s->in->floor.reductions) return sum;
@@ -430,7 +431,7 @@ static int64_t shared_of_first(const zp_variant *v) {
  * first unit, where it has them. Loose: latencies, buckets, shared parameters that another stage has, too. */
 const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
-  bucket_sum sum = sum_beside(s, &point->choice, v);
+  bucket_sum sum = sum_alongside(s, &point->choice, v);
   if (sum.way == ZP_WAY_COPY) return NULL;
   int64_t units = zp_point_units(s, point), shared = shared_of_first(v);
   double *before = ZP_NEW_ARRAY(arena, double, units + 1);
@@ -453,7 +454,7 @@ const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp
 static double bound_sums(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  bucket_sum sum = sum_beside(s, c, v);
+  bucket_sum sum = sum_alongside(s, c, v);
   if (sum.way == ZP_WAY_COPY) return 0;
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
   amounts mean, least = {{0}};
@@ -467,7 +468,7 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);
 }
 
-/* An update beside the next step: some stage has the mean of the parameters, and neither what its host works, U, nor
+/* An update alongside the next step: some stage has the mean of the parameters, and neither what its host works, U, nor
  * its exchange, E, takes less with more of them: T >= U + E (zp_cost_delayed_step). Loose: sums of gradients in the
  * host's memory. */
 static double apart_s(zp_step_end update) {
@@ -494,7 +495,7 @@ double zp_bound_moving(zp_search_cache *s, const zp_point *point) {
   return zp_bound_below(moving_bound(s, point, zp_bound_alone(s, point)));
 }
 
-double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double alone) {
+double zp_bound_moving_overlapped(zp_search_cache *s, const zp_point *point, double alone) {
   return zp_bound_below(moving_bound(s, point, alone));
 }
 
@@ -505,7 +506,7 @@ double zp_bound(zp_search_cache *s, const zp_point *point) {
 }
 
 double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end) {
-  bucket_sum sum = sum_beside(s, c, own);
+  bucket_sum sum = sum_alongside(s, c, own);
   if (sum.way == ZP_WAY_COPY) return 0;
   amounts elements;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)

@@ -14,14 +14,14 @@ double zp_bound(zp_search_cache *s, const zp_point *point);
 double zp_bound_work(const zp_search_cache *s, const zp_point *point);
 /* Bound of a point's micro-batches alone, wherever its state is. */
 double zp_bound_microbatches(zp_search_cache *s, const zp_point *point);
-/* Bound of a point's micro-batches with what moves beside them: with more state off the device never less, but for the
- * work that memory forces on the stages. */
+/* Bound of a point's micro-batches with what moves alongside them: with more state off the device never less, but for
+ * the work that memory forces on the stages. */
 double zp_bound_moving(zp_search_cache *s, const zp_point *point);
 /* Seconds in which the chunks of a micro-batch move and do not compute, at least, all of them together. With a larger
  * share of a class off the device never less. */
 double zp_bound_alone(zp_search_cache *s, const zp_point *point);
 /* zp_bound_moving with no more than that of zp_bound_alone. */
-double zp_bound_moving_beside(zp_search_cache *s, const zp_point *point, double alone_s);
+double zp_bound_moving_overlapped(zp_search_cache *s, const zp_point *point, double alone_s);
 /* Seconds of the longest update, at least. */
 double zp_bound_update(zp_search_cache *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
@@ -33,7 +33,7 @@ double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point);
 
 /* Seconds in which the gradients of the units before each are summed over the data ranks, [units + 1], whatever hides
  * it: those of a stage's units add up to no more than its sum takes. From the arena. NULL: they are not summed once a
- * step beside the last backward. */
+ * step alongside the last backward. */
 const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point);
 
 /* Seconds between the micro-batches and the end of the step, at least, when the last backward takes so long. */
@@ -83,9 +83,10 @@ typedef struct zp_unit_bytes {
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule);
 /* Bytes of the communicators of every rank of the choice. */
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *choice, int ties);
-/* Bytes that a stage with such a unit needs, at least, beside what it holds for every unit: communicators, messages,
+/* Bytes that a stage with such a unit needs, at least, alongside what it holds for every unit: communicators, messages,
  * transients and rings. */
-double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_variant *variant, const zp_unit_bytes *unit);
+double zp_bytes_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *variant,
+                          const zp_unit_bytes *unit);
 /* Are all units but the first and the last one of the model, and perhaps these, of a segment? */
 bool zp_is_all_between(const zp_lowered *lowered, int segment);
 
@@ -113,7 +114,7 @@ double zp_least_before(const zp_search_cache *s, const zp_point *point, int stag
 double zp_least_after(const zp_search_cache *s, const zp_point *point, int stage, int64_t end);
 
 /* Several chunks a stage: no cut, in any of the point's modes, has its micro-batches done sooner. memory: what the
- * stages have room for counts. Plans that take high_s or longer are not told apart. */
+ * stages have room for counts. Plans that take high_s or longer are not distinguished. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s);
 
 /* False: saved values that have left the device have no room on the hosts, however the model is cut. */

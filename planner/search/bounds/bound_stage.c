@@ -22,7 +22,7 @@ typedef struct stage_at {
 
 /* Round trips from this stage: at most `flight` micro-batches are between their forward here and the gradient's way
  * back, so number i + flight starts here after i is back. before: until the first one comes. from_here: the stage's own
- * part of a trip and what the stages behind it add. */
+ * part of a trip and what the stages after it add. */
 static double loops(const stage_at *a, double flight, double before, double from_here) {
   return before + (1 + floor((a->m - 1) / flight)) * (from_here + 2 * a->later * a->message_s);
 }
@@ -44,7 +44,7 @@ static double bound_1f1b_stage(const stage_at *a) {
 }
 
 /* Split backward (ZB-H1, ZB-H2, and others with one chunk): D forwards come before the first backward, so the stage
- * waits for I of the stages behind it less D - 1 forwards (or m - 1): T >= F before + m X + wait. And the gradients of
+ * waits for I of the stages after it less D - 1 forwards (or m - 1): T >= F before + m X + wait. And the gradients of
  * its inputs go on down: T >= I before + m I. */
 static double bound_split_stage(const stage_at *a) {
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */

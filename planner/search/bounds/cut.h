@@ -12,10 +12,10 @@ bool zp_cut_fits(zp_search_cache *s, const zp_point *point, const zp_limits *lim
 bool zp_cut_balanced_within(zp_search_cache *s, const zp_point *point, double stage_s, zp_fill_side side, int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory, and such a cut. Requires: one fits. */
 double zp_cut_bottleneck(zp_search_cache *s, const zp_point *point, int64_t *cut);
-/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut:
+/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not distinguished. cut:
  * the one that comes closest. HUGE_VAL: none has all of them within high_s. */
 double zp_cut_least_bound(zp_search_cache *s, const zp_point *point, double low_s, double high_s, int64_t *cut);
-/* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
+/* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not considered. */
 int64_t zp_cut_least_memory(zp_search_cache *s, const zp_point *point, int64_t *cut);
 /* Calls on_cut for every way to cut that fits into memory; false, without a call, when there are too many. */
 typedef void zp_on_cut(void *user, int64_t *cut);

@@ -32,7 +32,7 @@ typedef struct asked {
   zp_limits limits;
   const double *sums_s;  /* of gradients, before each unit; NULL: nothing is known */
   zp_group_link link;    /* between stages */
-  zp_stage_costs *costs; /* NULL: several chunks a stage, and some state is away */
+  zp_stage_costs *costs; /* NULL: several chunks a stage, and some state is offloaded */
   last_range last;
   known_stage *known;      /* [STAGE_SLOTS]; NULL: nothing was asked for yet */
   zp_choice choice;        /* of runs; cut: room */
@@ -63,7 +63,7 @@ static bool fits(void *user, int place, int64_t first, int64_t end, double *work
   return own != NULL;
 }
 
-static double message_behind_s(void *user, int64_t end) {
+static double message_after_s(void *user, int64_t end) {
   const asked *a = user;
   const zp_lowered *l = a->v->lowered;
   int segment;
@@ -85,7 +85,7 @@ static zp_cut_cost cost(void *user, int place, int64_t first, int64_t end) {
   cost.reduce_s = stage.reduce_s;
   cost.update_s = stage.update_s + stage.offload_s;
   cost.step_s = stage.apart_s;
-  if (place + 1 < a->problem.stages) cost.message_s = message_behind_s(a, end);
+  if (place + 1 < a->problem.stages) cost.message_s = message_after_s(a, end);
   return cost;
 }
 
@@ -96,8 +96,8 @@ static zp_cut_cost least_of_sums(const asked *a, int64_t first, int64_t end) {
   return (zp_cut_cost){.forward_s = all.forward, .backward_s = input - all.forward, .weights_s = all.work - input};
 }
 
-/* With what moves beside the units. A sum of gradients is, beside the last backward, where it is split beside the
- * weights' part, no shorter than all of it less all of that (zp_cost_exposed_reduce): in the slowest mode. */
+/* With what moves alongside the units. A sum of gradients is, alongside the last backward, where it is split alongside
+ * the weights' part, no shorter than all of it less all of that (zp_cost_exposed_reduce): in the slowest mode. */
 static zp_cut_cost least(void *user, int64_t first, int64_t end) {
   asked *a = user;
   if (!a->costs) return least_of_sums(a, first, end);
@@ -110,7 +110,7 @@ static zp_cut_cost least(void *user, int64_t first, int64_t end) {
     cost.forward_s = fmin(cost.forward_s, own.forward_s);
     cost.backward_s = fmin(cost.backward_s, own.backward_s);
     cost.weights_s = fmin(cost.weights_s, own.weights_s);
-    hidden = fmax(hidden, zp_cost_beside(&a->choice, &time));
+    hidden = fmax(hidden, zp_cost_overlapped(&a->choice, &time));
   }
   if (a->sums_s) cost.reduce_s = a->sums_s[end] - a->sums_s[first] - hidden;
   return cost;
@@ -190,7 +190,7 @@ static void run_first(void *user, const zp_cut_first *first, double *end_s) {
 static zp_order_graph *graph_of(asked *a) {
   if (a->graph) return a->graph;
   int64_t m = a->problem.microbatches, *actions = ZP_NEW_ARRAY(a->arena, int64_t, a->problem.stages);
-  zp_arena *tables = zp_arena_new_beside("orders", a->arena);
+  zp_arena *tables = zp_arena_new_alongside("orders", a->arena);
   a->run.order = zp_orders(tables, &a->choice, m, actions);
   a->run.actions = actions;
   a->graph = zp_order_graph_new(a->arena, &a->run);
@@ -283,7 +283,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
                                 .update_s = zp_bound_update(s, point),
                                 .end_s = zp_bound_step_end(s, point),
                                 .bound_s = point->bound_s,
-                                .beside = s->arena,
+                                .alongside = s->arena,
                                 .user = a,
                                 .may_grow = may_grow,
                                 .fits = fits,
@@ -291,7 +291,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_
                                 .alike = alike,
                                 .growing_update_s = growing_update_s,
                                 .least = least,
-                                .message_behind_s = message_behind_s,
+                                .message_after_s = message_after_s,
                                 .stage = stage,
                                 .run_first = c->schedule == ZP_SCHEDULE_1F1B ? run_first : NULL,
                                 .run = run,

@@ -16,7 +16,7 @@ typedef struct zp_stage_costs zp_stage_costs;
 /* Remembers what stages of one point cost. Arena. */
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_search_cache *s, const zp_point *point);
 /* What a stage costs that runs these procedures for units first .. end - 1, and has no other chunk. Several chunks a
- * stage: only where everything is on the device are times of a chunk the same beside others. */
+ * stage: only where everything is on the device are times of a chunk the same alongside others. */
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int place, int64_t first, int64_t end);
 /* The first unit of the first range that has the same procedures in the same order. */
 int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);

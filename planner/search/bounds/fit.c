@@ -48,7 +48,8 @@ int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state) 
 
 /* Parts of a class are whole numbers of aligned elements. Where a rank holds all owners' of a class, as much of every
  * one's leaves, what is spread over expert groups first: it has the fewest owners, so no less than they have of all. */
-static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, const zp_flat *all, int64_t element_bytes) {
+static void add_offloaded(zp_limits *floor, const zp_choice *c, zp_state state, const zp_flat *all,
+                          int64_t element_bytes) {
   const zp_home *home = &c->home[state];
   zp_param_kind fewest = all->of[ZP_KIND_SPREAD] > 0 ? ZP_KIND_SPREAD : ZP_KIND_WHOLE;
   int owners = zp_shards(c, state) ? 1 : zp_owners(c, fewest);
@@ -60,13 +61,13 @@ static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, const
 }
 
 /* The mean over the stages, without buffers and saved activations. */
-zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point) {
+zp_limits zp_offloaded_floor(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   zp_limits floor = {0};
   if (zp_has_types(s)) return floor;
   for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
-    add_away(&floor, c, state, &v->elements, zp_state_element_bytes(v->lowered, state));
+    add_offloaded(&floor, c, state, &v->elements, zp_state_element_bytes(v->lowered, state));
   return floor;
 }
 

@@ -10,7 +10,7 @@ int64_t zp_memory_floor(const zp_search_cache *s, const zp_point *point);
 /* The fewest eighths of a class off the device with which that may fit; more than there are: none. */
 int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state);
 /* Least bytes on the host and on disks that a point needs, however it is cut. */
-zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point);
+zp_limits zp_offloaded_floor(const zp_search_cache *s, const zp_point *point);
 /* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
  * then on (fit_table.c). */
 bool zp_point_fits(zp_search_cache *s, zp_point *point, zp_rejection *why);

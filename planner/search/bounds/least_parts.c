@@ -1,5 +1,5 @@
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all: a relaxed knapsack.
- * Only the repeated segment with the most work is looked at, other units take the time of their fastest mode and no
+ * Only the repeated segment with the most work is considered, other units take the time of their fastest mode and no
  * memory. Each proof stands at its function, in these letters:
  *
  *   item    a layer, or a run of parts of it that is no whole layer, in one mode
@@ -29,7 +29,7 @@ enum { MOST_RUNS = ZP_MOST_PARTS * (ZP_MOST_PARTS - 1) };
 typedef struct mode_items { /* of one mode */
   item layer, run[MOST_RUNS];
   int n_runs;
-  bool needless; /* a stage has room for no more parts than in another mode that is looked at */
+  bool needless; /* a stage has room for no more parts than in another mode that is considered */
 } mode_items;
 
 /* The items of all points of a variant. */
@@ -329,19 +329,19 @@ static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, cons
 /* Every part is on some stage, alone at best. */
 static bool every_part_has_room(const knapsack *all, zp_search_cache *s, const zp_point *point) {
   for (int i = 0; i < all->parts; i++)
-    if (zp_bytes_beside(s, point, zp_variant_of(s, point), &all->with[i]) >= (double)s->limit_bytes) return false;
+    if (zp_bytes_alongside(s, point, zp_variant_of(s, point), &all->with[i]) >= (double)s->limit_bytes) return false;
   return true;
 }
 
 /* work_s: all units of other segments, the parts in the fastest mode of each, and what memory lets no stage gain on the
  * slowest mode (`serve`). First a look with the fewest that any schedule has in flight, which needs no flights. Loose:
- * what a stage needs beside its parts is that of the smallest piece; the value of a mode that is faster in one part and
- * slower in another is cut at zero. */
+ * what a stage needs alongside its parts is that of the smallest piece; the value of a mode that is faster in one part
+ * and slower in another is cut at zero. */
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  double limit = (double)s->limit_bytes - zp_bytes_beside(s, point, v, &all->least);
+  double limit = (double)s->limit_bytes - zp_bytes_alongside(s, point, v, &all->least);
   if (limit <= 0 || !every_part_has_room(all, s, point)) return false;
   const zp_shares shares = zp_shares_here(c);
   const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1,
@@ -354,10 +354,10 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
   return true;
 }
 
-/* A share of e eighths of a piece's n bytes is n e / 8, rounded down to aligned buffers (zp_saved_away). Where n is
- * large that takes less than half an eighth, so (e - 1/2) / 8 are off the device; small pieces are not counted. */
+/* A share of e eighths of a piece's n bytes is n e / 8, rounded down to aligned buffers (zp_saved_offloaded). Where n
+ * is large that takes less than half an eighth, so (e - 1/2) / 8 are off the device; small pieces are not counted. */
 enum { LARGE_BYTES = 1 << 16 };
-static double share_away(const knapsack *all, const zp_choice *c) {
+static double share_offloaded(const knapsack *all, const zp_choice *c) {
   double eighths = c->home[ZP_STATE_ACTIVATIONS].eighths;
   if (eighths == ZP_EIGHTHS) return 1;
   return all->least.saved >= LARGE_BYTES ? (eighths - 0.5) / ZP_EIGHTHS : 0;
@@ -366,7 +366,7 @@ static double share_away(const knapsack *all, const zp_choice *c) {
 bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
-  const prices p = {zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_away(all, c), 0,
+  const prices p = {zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_offloaded(all, c), 0,
                     ((double)s->host_bytes + 1) * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
   gains wanted = {0, all->n};
   return serve(all, &p, s, c, &wanted);

@@ -1,9 +1,9 @@
 /* What memory forces on the stages of a point that choose what they recompute: is there room, the least work, the least
  * longest stage, and with several chunks a stage the least time of the micro-batches. Where layers may be cut,
- * least_parts.c. All of it is proven in one relaxed problem: only the repeated segment with the most work is looked at,
- * other units take the time of their fastest mode and no memory. Every plan is a solution of it that takes no longer
- * and needs no more, so the least of the problem is never above that of a plan. Each proof stands at its function, in
- * these letters:
+ * least_parts.c. All of it is proven in one relaxed problem: only the repeated segment with the most work is
+ * considered, other units take the time of their fastest mode and no memory. Every plan is a solution of it that takes
+ * no longer and needs no more, so the least of the problem is never above that of a plan. Each proof stands at its
+ * function, in these letters:
  *
  *   N      units of that segment
  *   t, a   seconds of a unit in a mode, forward and backward; bytes that it keeps of one micro-batch. A stage is in one
@@ -81,17 +81,17 @@ static filling start_on_device(zp_search_cache *s, const zp_point *point) {
     const zp_segment_program *unit = &v->lowered->segments[f.segment];
     const zp_unit_bytes one = zp_bytes_of_unit(unit, point->choice.schedule);
     f.waits[i] = (double)zp_unit_pending_bytes(unit, &point->choice);
-    f.limit[i] = (double)s->limit_bytes - zp_bytes_beside(s, point, v, &one);
+    f.limit[i] = (double)s->limit_bytes - zp_bytes_alongside(s, point, v, &one);
   }
   return f;
 }
 
-/* Shares off the device are rounded down to whole pages (zp_saved_away). */
+/* Shares off the device are rounded down to whole pages (zp_saved_offloaded). */
 static filling start_on_host(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
   filling f = start(s, point, shares);
   for (int i = 0; i < point->n_modes; i++) {
     int64_t saved = s->variants.data[point->modes[i]].lowered->segments[f.segment].saved_bytes;
-    f.kept[i] = (double)zp_saved_away(&point->choice, saved);
+    f.kept[i] = (double)zp_saved_offloaded(&point->choice, saved);
     f.limit[i] = (double)s->host_bytes + 1; /* where nothing is needed there is room */
   }
   return f;
@@ -261,9 +261,9 @@ static int64_t *count_units(const filling *f) {
 }
 
 /* Moving a unit between a stage and those around it must move a bound in the direction in which m times the unit's own
- * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small beside
+ * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small alongside
  * the micro-batches. */
-static bool small_beside(const filling *f, double microbatches) {
+static bool small_alongside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
 }
 
@@ -290,7 +290,7 @@ static verdict judge_extremes(const filling *f, zp_least_ask ask) {
   return DEPENDS;
 }
 
-/* Have the hosts room for the saved values that have left, and the state beside them? The stages' shares of their
+/* Have the hosts room for the saved values that have left, and the state alongside them? The stages' shares of their
  * hosts are filled like the devices. Loose: buffers, and what the rounding of state to whole elements leaves on the
  * device. */
 bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
@@ -331,16 +331,16 @@ bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   double m = (double)zp_microbatches(s->in->spec, &point->choice);
   point->longest_s = fmax(point->longest_s, least_longest(&f));
   w.units_before = count_units(&f);
-  w.before = small_beside(&f, m);
-  w.after = small_beside(&f, m - point->choice.pipeline);
+  w.before = small_alongside(&f, m);
+  w.after = small_alongside(&f, m - point->choice.pipeline);
   point->least = ZP_NEW(s->arena, zp_least_work);
   *point->least = w;
   return fits;
 }
 
 /* The units before a known stage are on the stages before it, those after it on the stages after it: `longer` of these
- * stages alone, beside the fastest mode of each unit. Counted where moving a unit keeps a bound's direction
- * (small_beside); loose there by all of it. */
+ * stages alone, alongside the fastest mode of each unit. Counted where moving a unit keeps a bound's direction
+ * (small_alongside); loose there by all of it. */
 double zp_least_before(const zp_search_cache *s, const zp_point *point, int stage, int64_t first) {
   const zp_least_work *w = point->least;
   double seconds = zp_variant_of(s, point)->prefix_s[first];
@@ -369,10 +369,10 @@ static double least_ramp(const zp_search_cache *s, const zp_point *point, int st
 }
 
 /* Units of the segment that the stages run at most when the micro-batches take so long. A stage computes for m
- * micro-batches in what is left beside its ramp, so a micro-batch has (seconds - ramp) / m on it, and in a mode takes t
- * a unit: no more units than that quotient, and no more than it has room for, in the best of its modes. The first unit
- * of the model is on stage 0 and the last one on the stage of the last chunk, whatever the cut: where they are of other
- * segments, their time is taken off. */
+ * micro-batches in what is left alongside its ramp, so a micro-batch has (seconds - ramp) / m on it, and in a mode
+ * takes t a unit: no more units than that quotient, and no more than it has room for, in the best of its modes. The
+ * first unit of the model is on stage 0 and the last one on the stage of the last chunk, whatever the cut: where they
+ * are of other segments, their time is taken off. */
 static double reached_by_chunks(const filling *f, double seconds, double message_s, double least) {
   const zp_choice *c = &f->point->choice;
   const zp_variant *v = zp_variant_of(f->s, f->point);
@@ -405,7 +405,7 @@ static double mean_of_chunks(const zp_search_cache *s, const zp_point *point, do
 
 /* The least time within which the stages reach N units (reached_by_chunks grows with it, so it is bisected), and no
  * less than the mean. Inside layers a unit is a part, whose room least_parts.c knows: the mean alone. Loose: what a
- * stage waits for behind its first and before its last action; that chunks are next to each other in the model, so that
+ * stage waits for after its first and before its last action; that chunks are next to each other in the model, so that
  * not every stage can have its share. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s) {
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),

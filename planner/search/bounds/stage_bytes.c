@@ -1,5 +1,5 @@
 /* Bytes that a stage has at least, in one place for layers whole and in parts (least_work.c, least_parts.c): of state,
- * and beside what it holds for every unit. regions.c lays it out. */
+ * and alongside what it holds for every unit. regions.c lays it out. */
 #include <zplan/moves.h>
 #include <zplan/schedule.h>
 #include "bound.h"
@@ -64,7 +64,7 @@ zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule sched
                          .saved = unit->saved_bytes};
 }
 
-double zp_bytes_beside(zp_search_cache *s, const zp_point *point, const zp_variant *v, const zp_unit_bytes *unit) {
+double zp_bytes_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *v, const zp_unit_bytes *unit) {
   const zp_choice *c = &point->choice;
   const zp_lowered *l = v->lowered;
   int64_t bytes = unit->transient + zp_choice_communicator_bytes(s, c, l->ties) + message_bytes(s, c, v);

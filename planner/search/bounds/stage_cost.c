@@ -74,7 +74,7 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
   zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
   zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], chunk);
-  zp_step_end after = zp_cost_least_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
+  zp_step_end after = zp_cost_least_stage_end(p, machine, stage, zp_cost_overlapped(&p->choice, &time));
   zp_arena_rewind(costs->arena, mark);
   return (zp_stage_cost){.time = time,
                          .reduce_s = after.reduce_s,
@@ -99,7 +99,7 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered,
 zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_choice *choice,
                            const zp_lowered *lowered, int stage, zp_stage_time *time) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
-  double beside = 0;
+  double overlapped = 0;
   const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
   zp_program p = {.arena = arena, .spec = s->in->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
   p.stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
@@ -107,9 +107,9 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_c
   zp_layout_stage(arena, lowered, choice, stage, &p.stages[stage]);
   for (int k = 0; k < p.stages[stage].n_chunks; k++) {
     time[k] = zp_cost_chunk(lowered, &s->machine, choice, &p.stages[stage], k);
-    beside += zp_cost_beside(choice, &time[k]);
+    overlapped += zp_cost_overlapped(choice, &time[k]);
   }
-  zp_step_end end = zp_cost_least_stage_end(&p, &s->machine, stage, beside);
+  zp_step_end end = zp_cost_least_stage_end(&p, &s->machine, stage, overlapped);
   zp_arena_rewind(arena, mark);
   return end;
 }

@@ -55,7 +55,7 @@ static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *al
   }
 }
 
-/* What tensor groups, and the expert groups of the choice, can run among the ranks at hand. */
+/* What tensor groups, and the expert groups of the choice, can run among the current ranks. */
 static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
   const zp_constraints *c = s->in->constraints;
   zp_runnable all = {.why_none = ZP_REJECT_BATCH};
@@ -256,7 +256,7 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
 /* ---- all ---- */
 
 /* Devices that are in use, or left idle: all degrees that use every device wait one by one, those that leave some as
- * one node, until they are opened. Whatever is not looked at is counted when the others are found. */
+ * one node, until they are opened. Whatever is not considered is counted when the others are found. */
 typedef struct degrees_walk {
   zp_search_progress *progress;
   bool wants_idle, has_idle;

@@ -4,7 +4,7 @@
  * eighths, to the host or to disks, and only when those before it that may leave have left. Every share is a point of
  * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
  * points with the same classes gone and a share of the next one, whatever the tiers. A family stands for them on the
- * fastest tier of every class, with the least share that may fit. It is looked at in steps that take ever longer
+ * fastest tier of every class, with the least share that may fit. It is considered in steps that take ever longer
  * (refine.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
 #include <zplan/abilities.h>
@@ -87,8 +87,8 @@ static zp_rejection refuse(zp_search_progress *progress, zp_point *point) {
   point->bound_s = zp_bound_moving(progress->s, point);
   if (point->bound_s >= progress->cutoff_s) return ZP_REJECT_NONE;
   if (zp_memory_floor(progress->s, point) > progress->s->most_bytes) return ZP_REJECT_MEMORY;
-  zp_limits away = zp_away_floor(progress->s, point);
-  if (away.host > progress->s->host_bytes || away.nvme > progress->s->nvme_bytes) return ZP_REJECT_HOST;
+  zp_limits offloaded = zp_offloaded_floor(progress->s, point);
+  if (offloaded.host > progress->s->host_bytes || offloaded.nvme > progress->s->nvme_bytes) return ZP_REJECT_HOST;
   point->bound_s = zp_bound(progress->s, point);
   if (point->bound_s >= progress->cutoff_s) return ZP_REJECT_NONE;
   if (!zp_hosts_have_room(progress->s, point)) return ZP_REJECT_HOST;
@@ -132,7 +132,7 @@ static bool has_room(zp_search_cache *s, const zp_point *family) {
   return zp_find_least_work(s, &share, ZP_ASK_ROOM);
 }
 
-/* With all of the class away. */
+/* With all of the class offloaded. */
 static bool has_some_room(zp_search_cache *s, const zp_point *family) {
   zp_point share = *family;
   set_share(&share, ZP_EIGHTHS);
@@ -160,19 +160,19 @@ static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fit
 
 /* Is what has left of parameters, gradients and optimizer state no more than the hosts and disks hold? What may be on
  * either counts on both together. O(1). */
-static bool state_away_may_fit(zp_search_cache *s, const zp_point *family) {
-  zp_limits away = zp_away_floor(s, family);
+static bool state_offloaded_may_fit(zp_search_cache *s, const zp_point *family) {
+  zp_limits offloaded = zp_offloaded_floor(s, family);
   bool disks = false;
   for (int i = 0; i <= (int)family->leaving; i++)
     disks |=
         family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
-  return disks ? away.host + away.nvme <= s->host_bytes + s->nvme_bytes
-               : away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
+  return disks ? offloaded.host + offloaded.nvme <= s->host_bytes + s->nvme_bytes
+               : offloaded.host <= s->host_bytes && offloaded.nvme <= s->nvme_bytes;
 }
 
 /* Have the hosts and disks room for all that has left? */
-static bool away_may_fit(zp_search_cache *s, const zp_point *family) {
-  return state_away_may_fit(s, family) && zp_hosts_have_room(s, family);
+static bool offloaded_may_fit(zp_search_cache *s, const zp_point *family) {
+  return state_offloaded_may_fit(s, family) && zp_hosts_have_room(s, family);
 }
 
 /* The least share that may fit, as far as is known in O(1), and the bound that goes with it. */
@@ -181,7 +181,7 @@ static zp_rejection measure_family(zp_search_cache *s, zp_point *family) {
   if (must_leave(s->in, family->leaving) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
   if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
   set_share(family, eighths);
-  if (!state_away_may_fit(s, family)) return ZP_REJECT_HOST;
+  if (!state_offloaded_may_fit(s, family)) return ZP_REJECT_HOST;
   family->bound_s = zp_bound_moving(s, family);
   return ZP_REJECT_NONE;
 }
@@ -263,7 +263,7 @@ typedef struct findings {
   int n_beaten;
 } findings;
 
-/* All of the state of families before this one is away here, and more, and of more modes the least counts. */
+/* All of the state of families before this one is offloaded here, and more, and of more modes the least counts. */
 static bool is_known_beaten(const findings *found, zp_mode_set modes) {
   for (int i = 0; i < found->n_beaten; i++)
     if ((modes & ~found->beaten[i]) == 0) return true;
@@ -316,7 +316,7 @@ static void add_families(zp_search_progress *progress, const zp_point *all, cons
     return;
   }
   zp_point family = *all;
-  family.every_cut &= zp_few_chunk_cuts(progress->s, all); /* with state away */
+  family.every_cut &= zp_few_chunk_cuts(progress->s, all); /* with state offloaded */
   if (zp_is_beaten(progress, zp_bound_moving(progress->s, &family))) {
     zp_note_unsearched(progress, &family, ZP_UNSEARCHED_CHOICE);
     return;
@@ -356,10 +356,10 @@ static double bound_share(zp_search_progress *progress, const zp_point *family, 
                           bool *moves) {
   zp_point point = *family;
   point.choice.home[family->leaving].eighths = eighths;
-  double moving = zp_bound_moving_beside(progress->s, &point, alone_s);
+  double moving = zp_bound_moving_overlapped(progress->s, &point, alone_s);
   *moves = true;
   if (moving >= progress->cutoff_s || !zp_find_least_work(progress->s, &point, ZP_ASK_WORK)) return moving;
-  double all = zp_bound_moving_beside(progress->s, &point, alone_s);
+  double all = zp_bound_moving_overlapped(progress->s, &point, alone_s);
   *moves = all <= moving;
   return all;
 }
@@ -382,7 +382,7 @@ static double least_of_shares(zp_search_progress *progress, const zp_point *fami
 
 static zp_rejection look_at_share(zp_search_progress *progress, zp_point *family, zp_fits_share *fits) {
   if (!raise_share(progress->s, family, fits)) return ZP_REJECT_MEMORY;
-  if (!away_may_fit(progress->s, family)) return ZP_REJECT_HOST;
+  if (!offloaded_may_fit(progress->s, family)) return ZP_REJECT_HOST;
   family->end_s = zp_least_family_end(progress->s, family);
   family->bound_s = fmax(family->bound_s, least_of_shares(progress, family) + family->end_s);
   return ZP_REJECT_NONE;

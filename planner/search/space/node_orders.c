@@ -23,7 +23,7 @@ typedef struct node_orders {
   bool together;                            /* there are too many: only those with equal ones side by side */
 } node_orders;
 
-/* The groups as written, cut behind the last node that is used whole. */
+/* The groups as written, cut after the last node that is used whole. */
 static node_orders ranges_of(const zp_cluster *c, int64_t devices) {
   node_orders o = {0};
   int first = 0;

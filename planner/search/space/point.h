@@ -45,7 +45,7 @@ typedef struct zp_point {
   int variant; /* index, of all modes together; none yet before ZP_REFINE_INSIDE */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
   bool stands_for_chunks;            /* its variant has the loss at once, and is asked for those in chunks (losses.c) */
-  bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
+  bool every_cut;                    /* of several chunks a stage are considered; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
@@ -54,7 +54,7 @@ typedef struct zp_point {
   double bound_s;                    /* no plan of this point is faster */
   double seen_s;                     /* of the fastest cut that was simulated or bounded as if */
   zp_refinement next;                /* before ZP_REFINE_WORK: homes are open (homes.c), or more is (space.c) */
-  zp_state leaving;                  /* of a family behind ZP_REFINE_CLASSES: the class whose share is open */
+  zp_state leaving;                  /* of a family after ZP_REFINE_CLASSES: the class whose share is open */
 } zp_point;
 
 static inline bool zp_is_family(const zp_point *point) {

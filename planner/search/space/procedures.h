@@ -1,15 +1,15 @@
-/* The ranks at hand, the variants that they run, and what the stages of a point run. */
+/* The current ranks, the variants that they run, and what the stages of a point run. */
 #ifndef ZPLAN_SEARCH_PROCEDURES_H
 #define ZPLAN_SEARCH_PROCEDURES_H
 
 #include "cache.h"
 
 /* ---- ranks.c ---- */
-/* From now on plans that use so many ranks are at hand. */
+/* From now on plans use so many ranks. */
 void zp_search_use(zp_search_cache *s, int ranks);
-/* What ranks of the machine at hand may use. */
+/* What ranks of the current machine may use. */
 void zp_use_limits(zp_search_cache *s);
-/* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
+/* Index of the tensor groups of that size among the current ranks; -1 when they are not known yet. */
 int zp_find_groups(const zp_search_cache *s, int tensor);
 bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
 /* Index of the tensor groups of that size, made where they are not known yet. */

@@ -50,8 +50,8 @@ static bool stay_in_nodes(const zp_search_cache *s, int tensor) {
   return true;
 }
 
-/* Those of the ranks at hand. */
-static zp_tensor_groups groups_at_hand(const zp_search_cache *s, int tensor) {
+/* Those of the current ranks. */
+static zp_tensor_groups current_groups(const zp_search_cache *s, int tensor) {
   int count = s->machine.devices / tensor;
   return (zp_tensor_groups){.tensor = tensor,
                             .count = zp_has_types(s) && !stay_in_nodes(s, tensor) ? count : 0,
@@ -84,13 +84,13 @@ static bool are_known(const zp_search_memo *memo, const zp_search_cache *s, int 
 
 int zp_find_groups(const zp_search_cache *s, int tensor) {
   if (are_known(&s->memo, s, tensor)) return s->memo.groups;
-  zp_tensor_groups wanted = groups_at_hand(s, tensor);
+  zp_tensor_groups wanted = current_groups(s, tensor);
   return find(s, &wanted);
 }
 
 int zp_use_groups(zp_search_cache *s, int tensor) {
   if (are_known(&s->memo, s, tensor)) return s->memo.groups;
-  zp_tensor_groups wanted = groups_at_hand(s, tensor);
+  zp_tensor_groups wanted = current_groups(s, tensor);
   int at = find(s, &wanted);
   if (at < 0) {
     at = s->groups.len;

@@ -6,7 +6,7 @@
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
- * a stage; the second rank order is looked at where it changes a link; the loss in chunks by rules of its own
+ * a stage; the second rank order is considered where it changes a link; the loss in chunks by rules of its own
  * (zp_next_loss_chunks). On CPU clusters, what no trainer is generated for, and schedules other than 1F1B, are looked
  * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
@@ -128,8 +128,8 @@ void zp_open_schedules(zp_search_progress *progress, const zp_point *procedures)
 
 /* ---- procedures ---- */
 
-/* Is a stage that much longer than the mean wherever layers are left whole? Then cuts inside them are looked at. In the
- * fastest of the modes, whatever the memory. */
+/* Is a stage that much longer than the mean wherever layers are left whole? Then cuts inside them are considered. In
+ * the fastest of the modes, whatever the memory. */
 static bool is_unbalanced(zp_search_cache *s, const zp_point *point) {
   int stages = point->choice.pipeline;
   int64_t units = zp_point_units(s, point);

@@ -7,7 +7,7 @@
 /* ---- allowed.c: what the plan block allows ---- */
 /* Only this value is allowed. */
 bool zp_limit_is_pin(const zp_limit *limit);
-/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
+/* Is a trainer generated for such values, or may they be considered without? Their constraint is not asked. */
 bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool plain);
 /* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
  * excludes are counted. */
@@ -23,7 +23,7 @@ bool zp_some_state_may_leave(const zp_search_input *in);
 void zp_search_degrees(zp_search_progress *progress);
 /* Those that leave devices idle, one by one, behind progress->degrees. */
 void zp_open_idle(zp_search_progress *progress);
-/* Degrees whose expert groups are open become some for each of their sizes, behind progress->degrees. Counts the
+/* Degrees whose expert groups are open become some for each of their sizes, after progress->degrees. Counts the
  * rest. */
 void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
 /* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
@@ -31,7 +31,7 @@ void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
 bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *degrees);
 
 /* ---- losses.c ---- */
-/* The next larger number of chunks of the loss that is looked at for the choice's micro-batch; 0: there is none. */
+/* The next larger number of chunks of the loss that is considered for the choice's micro-batch; 0: there is none. */
 int zp_next_loss_chunks(const zp_search_cache *s, const zp_choice *choice, int after);
 /* The constraints allow none: s->reason says which there are. */
 void zp_explain_loss_chunks(zp_search_cache *s);

@@ -1,5 +1,5 @@
-/* Several chunks a stage: where cuts are many, two stated ones are looked at (chunk_cut.c). What the others could reach
- * is bounded here, over all cuts, and counts in the certificate's gap. */
+/* Several chunks a stage: where cuts are many, two stated ones are considered (chunk_cut.c). What the others could
+ * reach is bounded here, over all cuts, and counts in the certificate's gap. */
 #include <math.h>
 #include "bound.h"
 #include "cut_problem.h"
@@ -32,7 +32,7 @@ bool zp_may_note_unsearched(const zp_search_progress *progress, const zp_point *
 /* Chains of actions bound every cut, and hold wherever state is. */
 static double bound_by_chains(zp_search_progress *progress, zp_point *any, double least_s, double end_s) {
   if (zp_model_chunks(&any->choice) > ZP_MOST_FREE_CHUNKS) return least_s;
-  zp_arena *arena = zp_arena_new_beside("unsearched", progress->s->arena);
+  zp_arena *arena = zp_arena_new_alongside("unsearched", progress->s->arena);
   any->bound_s = least_s;
   double bound = zp_bound_before_cuts(arena, progress->s, any, end_s, progress->unsearched_s);
   zp_arena_free(arena);

@@ -5,11 +5,11 @@
  *              with checkpoints on the host, two units' worth; masks of dropout
  *   gathered   ZeRO 3 by tensors instead of two whole units
  *   working    the backward of the unit that holds most, the loss in fp32
- *   besides    half-precision gradients beside the fp32 ones that sum them, temporaries of the update (temporaries.c),
- *              the context and communicators (communicators.c)
+ *   besides    half-precision gradients alongside the fp32 ones that sum them, temporaries of the update
+ * (temporaries.c), the context and communicators (communicators.c)
  *
  * A framework that plans its memory statically has no pool that a later phase draws from: what runs once a step lies
- * beside what runs once a micro-batch. Between stages it buffers (OneFlow, oneflow/core/job_rewriter/
+ * alongside what runs once a micro-batch. Between stages it buffers (OneFlow, oneflow/core/job_rewriter/
  * pipeline_buffer_pass.cpp of June 2021; opened): forward to backward twice the stages, except on the last; of a
  * tensor that two stages share one copy where it is made and as many where it is read as stages lie between; its
  * gradient once at each end. */
@@ -100,7 +100,7 @@ static int64_t embedding_bytes(const asking *a, const zp_stage *stage) {
 
 /* ---- working memory ---- */
 
-/* All gradients of one micro-batch stand beside those that sum them. */
+/* All gradients of one micro-batch stand alongside those that sum them. */
 static bool has_second_gradients(const asking *a) {
   return a->software->half_gradients || (a->software->gradient_buckets && a->program->choice.data > 1);
 }

@@ -49,7 +49,7 @@ int64_t zp_autograd_joint_bytes(const zp_graph *local, int64_t microbatch, int c
 typedef struct asking {
   const zp_program *program;
   const zp_software *software;
-  const zp_lowered *lowered; /* of the stage at hand */
+  const zp_lowered *lowered; /* of the current stage */
   bool keeps_scores, by_operations;
 } asking;
 /* Bytes: of the largest gradient while it is added, of what is reduced at once, of the largest gradient while its norm

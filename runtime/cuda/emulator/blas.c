@@ -166,7 +166,7 @@ static uint64_t hash_product(const product *p, const layout *const of[4]) {
   return h;
 }
 
-/* a: [m,k], b: [k,n] behind their transposition, c and d: [m,n]; all of one type, or a and b have 16 bits, c and d
+/* a: [m,k], b: [k,n] after their transposition, c and d: [m,n]; all of one type, or a and b have 16 bits, c and d
  * f32. */
 static bool sizes_fit(const product *p, const layout *const of[4]) {
   const layout *a = of[0], *b = of[1], *c = of[2], *d = of[3];

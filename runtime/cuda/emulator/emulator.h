@@ -6,7 +6,7 @@
  *   addresses of the device cannot be dereferenced by the host (bit 52 is set); those in the arguments of a kernel are
  *   translated when it runs, and one that lies in no allocation, or in memory of the host alone, is an error;
  *   kernels and shapes of products that come after the first message of NCCL are an error;
- *   new memory holds NaN; a page that faults stands behind every allocation;
+ *   new memory holds NaN; a page that faults stands after every allocation;
  *   a message takes as long as it may: what it is received to is lost at once, what it is sent from must stay as it is
  *   until somebody waits for it;
  *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
@@ -65,12 +65,12 @@ void emu_count(emu_counted what);
 /* Kernels spin from then on until other ranks have come, and loading may wait for them: what is loaded now would hang
  * on a GPU, some day. Says so with the name of what is loaded. */
 bool emu_loads_too_late(const char *what);
-/* A place in a stream: behind what it had been given before entry `at` (stream.c). */
+/* A place in a stream: after what it had been given before entry `at` (stream.c). */
 typedef struct emu_place {
   int stream;
   long long at;
 } emu_place;
-/* Somebody works on who is ordered behind all messages of the stream before the place: they have left. An error, with a
+/* Somebody works on who is ordered after all messages of the stream before the place: they have left. An error, with a
  * message, if what was sent is not there any more: somebody has written to it who was not. */
 int emu_messages_end(emu_place behind);
 
@@ -81,7 +81,7 @@ typedef int emu_run(void *work);
 int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
 /* A half of a message. early: it may begin as soon as what is before it in the stream has ended, and does. */
 int emu_message_later(void *stream, emu_run *run, const void *work, size_t bytes, bool early);
-/* Behind what the stream has been given. */
+/* After what the stream has been given. */
 emu_place emu_place_in(void *stream);
 /* Runs everything, or what a stream has and waits for, as far as it comes; the first error so far. */
 int emu_run_all(void);

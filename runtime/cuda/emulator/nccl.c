@@ -7,7 +7,7 @@
  * at once, with the work before it: on a GPU it does so by itself, while the host waits for somebody else. Who waits
  * longer than PATIENCE_S for somebody is told so: ranks that wait for each other end.
  *
- * A GPU reads and writes the buffers of a message at any time between what is ordered before and what behind it. Both
+ * A GPU reads and writes the buffers of a message at any time between what is ordered before and what after it. Both
  * bounds are played: what is received to becomes NaN as soon as the stream comes there, and gets its values when
  * somebody waits for them; what is sent is read at once, and must still be there when somebody waits for that. So a
  * kernel that reads too early or too late, or writes too early, is found every time.

@@ -2,9 +2,9 @@
  * that of other streams only as far as an event tells it to wait for them. So a stream that lacks such a wait runs
  * ahead of what it should wait for, every time; on a GPU it would only sometimes.
  *
- * A message is on its way for a while, and the stream order says only what is before and behind it. So it has two
+ * A message is on its way for a while, and the stream order says only what is before and after it. So it has two
  * halves (nccl.c). What is `early` runs as soon as the stream comes to it by itself: without a wait for what is still
- * to be done, it is done before that. And whoever is ordered behind a message, in its stream or by an event, says so
+ * to be done, it is done before that. And whoever is ordered after a message, in its stream or by an event, says so
  * before it works on (emu_messages_end). */
 #include "emulator.h"
 #include <string.h>
@@ -67,7 +67,7 @@ static void run_ahead(int stream) {
   }
 }
 
-/* Work is behind the messages of its stream, a wait behind those of another one. */
+/* Work is after the messages of its stream, a wait behind those of another one. */
 static int end_messages(const entry *e) {
   if (e->awaits) return emu_messages_end(e->behind);
   return e->run && !e->message && !e->record ? emu_messages_end((emu_place){e->stream, e->at}) : EMU_SUCCESS;

@@ -14,7 +14,7 @@ typedef struct zpr_cuda_files {
   char path[ZPR_CUDA_FILES][ZPR_CUDA_PATH];
 } zpr_cuda_files;
 
-/* Files of a library, "libnvrtc.so" with .13 and .12 behind it: those below CUDA_HOME and CUDA_PATH; then .13, and then
+/* Files of a library, "libnvrtc.so" with .13 and .12 after it: those below CUDA_HOME and CUDA_PATH; then .13, and then
  * .12, where the loader looks (the bare name), in the wheels of python3 and below /usr/local/cuda. Of files that are
  * not there only bare names are listed. */
 void zpr_cuda_find_files(const char *name, zpr_cuda_files *files);

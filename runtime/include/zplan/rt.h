@@ -60,7 +60,7 @@ int zpr_main(int argc, char **argv, const zpr_program *program);
 /* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read
  * it. */
 static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
-/* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]; behind them, where the program
+/* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]; after them, where the program
  * has lengths, input n_inputs: int32 [microbatch]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 /* Input i where it is numbers, of the program's dtype. */
@@ -183,7 +183,7 @@ void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, in
 void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
                  const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
                  void *dlogits);
-/* Squared errors of rows beside a target of numbers, as statistics for zpr_ce_loss, which then takes no labels;
+/* Squared errors of rows alongside a target of numbers, as statistics for zpr_ce_loss, which then takes no labels;
  * `share`: what of the gradient is this rank's. */
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat);
 void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols,
@@ -228,7 +228,7 @@ void zpr_show_logits(zpr *c, int loss, const void *logits, int64_t V, int64_t cl
 typedef struct zpr_saved {
   void *at, *here;
   int64_t here_bytes;
-  int64_t away, away_bytes; /* byte of the host arena, or of the file */
+  int64_t offloaded, offloaded_bytes; /* byte of the host arena, or of the file */
 } zpr_saved;
 /* Start after the work that the device has been given. put: from where the unit worked to its slot; get: back. At most
  * two are under way. */
@@ -266,8 +266,8 @@ void zpr_gather_params(zpr *c, int64_t first, void *to);
 /* Parameters on disks: starts to read what this rank has of the bucket, which zpr_fetch_params will ask for. Not
  * collective. */
 void zpr_read_params(zpr *c, int64_t first);
-/* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at
- * `to`, for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
+/* Parameters that are off the device (params_offloaded): starts to bring what this rank has of the bucket to its place
+ * at `to`, for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
 void zpr_fetch_params(zpr *c, int64_t first, void *to);
 /* Work that the device is given from now on finds all that was fetched. */
 void zpr_await_params(zpr *c);
@@ -279,7 +279,7 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
  * at flat element `first` are complete. Sums them in place; with zero == 1 every rank the shard that it owns, and the
  * rest is undefined. Padding counts as zero. */
 void zpr_reduce_grads(zpr *c, int64_t first);
-/* Once a step, behind the micro-batches, in this order. Over the data ranks that hold the same, zero 0 or 1: the flat
+/* Once a step, after the micro-batches, in this order. Over the data ranks that hold the same, zero 0 or 1: the flat
  * gradients all at once, but not when 1-bit Adam exchanges momentum instead; or bucket by bucket, as zpr_reduce_grads,
  * also of what is off the device. Over the stages of every tie. Over the tensor ranks, what is partial there. */
 void zpr_sum_flat(zpr *c);
@@ -291,14 +291,14 @@ void zpr_gather_updated(zpr *c);
 /* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
  * computed from now on waits until it is free. */
 void *zpr_grad_buffer(zpr *c, void *ring);
-/* GPUs: buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
- * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (gathers, scatters,
+/* GPUs: buckets move alongside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
+ * that neighbouring units use in turn. What is called between zpr_overlapped and zpr_overlapped_end (gathers, scatters,
  * reductions) runs when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before
  * zpr_ring_done. For zpr_reduce_grads there is no buffer to wait for: gradients are reduced where they stand, after
  * zpr_ring_done of their unit. */
 typedef enum zpr_ring { ZPR_PARAM_RING, ZPR_GRAD_RING } zpr_ring;
-void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer);
-void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_overlapped(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_overlapped_end(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer);
 /* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one

@@ -59,7 +59,7 @@ typedef struct zpr_param {
   zpr_recipe recipe;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
   bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
-  bool orthogonal;   /* a matrix that Muon updates; others take AdamW beside it */
+  bool orthogonal;   /* a matrix that Muon updates; others take AdamW alongside it */
   bool adapter;      /* where weights are given without it, it is drawn */
 } zpr_param;
 
@@ -93,14 +93,14 @@ typedef struct zpr_tie {
 
 /* The offloaded part of a class of state: the last `elements` of those that the rank updates. If the rank holds the
  * class unsharded while data ranks own shards, the last `elements` of each owner's shard are offloaded. */
-typedef struct zpr_away {
+typedef struct zpr_offloaded {
   int64_t elements; /* 0: all of it is on the device */
   bool on_disk;
   int64_t host;   /* byte of the host arena where it stands; of a class on disks, where its windows stand */
   int64_t file;   /* byte of the file */
-  int64_t window; /* of parameters and gradients on disks: elements of each of ZPR_AWAY_WINDOWS windows */
-} zpr_away;
-enum { ZPR_AWAY_WINDOWS = 4 };
+  int64_t window; /* of parameters and gradients on disks: elements of each of ZPR_OFFLOADED_WINDOWS windows */
+} zpr_offloaded;
+enum { ZPR_OFFLOADED_WINDOWS = 4 };
 
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
@@ -112,7 +112,7 @@ typedef struct zpr_stage {
 #define STATE_REGION(region, field, memory, key, name) int64_t field;
 #include <zplan/state_regions.def>
   int64_t n_statistics; /* Adafactor's, of the type of moments: so many, of whole parameters, on every rank */
-  /* Elements by kind, one behind the other; what is not trained stands in `params` alone. Each is padded so that it
+  /* Elements by kind, one after the other; what is not trained stands in `params` alone. Each is padded so that it
    * divides over those who hold the same when zero >= 1. shard: what this rank updates, all without ZeRO; of what is
    * not trained what it keeps, with zero == 3 a shard. */
   int64_t flat[ZPR_KINDS], shard[ZPR_KINDS];
@@ -122,19 +122,21 @@ typedef struct zpr_stage {
    * zpr_flat_elements / data that a rank averages. Of the others on the host, and a place there for records. */
   int64_t host_error, host_server_error, host_records;
   int64_t scratch,
-      scratch_bytes;    /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
-  zpr_away params_away; /* of the elements of `params` */
-  int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
-  zpr_away state_away, grads_away; /* of zpr_shard_elements of optimizer state, weights included; of the gradients */
+      scratch_bytes; /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
+  zpr_offloaded params_offloaded; /* of the elements of `params` */
+  int64_t param_ring, grad_ring;  /* where either leave: byte of the arena with two buffers of bucket_elements */
+  zpr_offloaded state_offloaded,
+      grads_offloaded; /* of zpr_shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
-   * windows each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
+   * windows each, bytes of the host arena; state on disks passes through state_windows, which state_offloaded.host
+   * has. */
   int64_t window_elements, state_windows, grads_in, weights_out;
-  int64_t delayed; /* where program->delayed: of the host arena, in place of these windows room for all of state_away's
-                      gradients, and then for its rounded weights */
+  int64_t delayed;         /* where program->delayed: of the host arena, in place of these windows room for all of
+                              state_offloaded's         gradients, and then for its rounded weights */
   int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
-  int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step; behind them
+  int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step; after them
                    * [micro-batches][microbatch]: lengths */
   /* GPUs: byte of the arena where the next message of every channel that comes from another stage arrives, before the
    * chunk begins that reads it, and bytes from one to the next. 0: messages are received where they are needed. */
@@ -226,7 +228,7 @@ typedef struct zpr_profile_step {
   const char *procedure, *name, *place;
 } zpr_profile_step;
 
-/* What a rank does beside the steps of its procedures: identifier, kind, name. From ZPR_AT_REDUCE on they end a
+/* What a rank does alongside the steps of its procedures: identifier, kind, name. From ZPR_AT_REDUCE on they end a
  * training step, and what they call counts as theirs. */
 #define ZPR_FIXED_STEPS(X)                                                                                             \
   X(ZPR_AT_BETWEEN, ZPR_STEP_OTHER, "between the steps")                                                               \
@@ -283,7 +285,7 @@ typedef struct zpr_program {
   bool rounds_sums;     /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
   bool stochastic_sums; /* of gradients over micro-batches: the shard is bf16, additions are rounded stochastically */
   bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
-  bool moves_beside;    /* GPUs: micro_batches moves buckets between zpr_beside and zpr_beside_end */
+  bool moves_overlap;   /* GPUs: micro_batches moves buckets between zpr_overlapped and zpr_overlapped_end */
   int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
@@ -333,20 +335,20 @@ typedef struct zpr_program {
   /* 1-bit LAMB: what is left of an average of ratios after a step; bounds of the factor, and what share of itself it
    * moves by in a step at most */
   double coeff_beta, factor_min, factor_max, factor_threshold;
-  double ema;               /* what a step leaves of the average of the weights; 0: there is none */
-  bool delayed;             /* after delay_after steps the update of a step runs beside the next one, whose gradients */
-  int64_t delay_after;      /* are of the weights before it. All optimizer state is on the host */
-  int64_t loss_scale;       /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window;     /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;      /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
-  double freeze_threshold;  /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
-  int n_variance, n_phases; /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
+  double ema;           /* what a step leaves of the average of the weights; 0: there is none */
+  bool delayed;         /* after delay_after steps the update of a step runs alongside the next one, whose gradients */
+  int64_t delay_after;  /* are of the weights before it. All optimizer state is on the host */
+  int64_t loss_scale;   /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window; /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;  /* > 0: 1-bit Adam, whose variance is frozen after so many applied steps of plain Adam */
+  double freeze_threshold;    /* > 0: 1-bit Adam, which freezes it when its norm changes by less than 1 less this */
+  int n_variance, n_phases;   /* 0/1 Adam: applied steps, from 0 on, that sum gradients and update the variance; and */
   const int64_t *variance_at; /* from which on one of how many exchanges signs */
   const zpr_phase *phases;
   zpr_rate schedule; /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
-  bool starts_from_weights; /* those that weights.json beside the trainer maps, unless --init names another map */
+  bool starts_from_weights; /* those that weights.json alongside the trainer maps, unless --init names another map */
   zpr_source train, validate;
   int64_t validate_every, validate_batches;
   const char *checkpoint_dir;

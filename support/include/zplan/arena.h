@@ -27,7 +27,7 @@ zp_arena *zp_arena_new(const char *name);
 /* One that counts in a budget, which is borrowed and lives longer; in the budget of another arena, or in none as
  * that. */
 zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget);
-zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other);
+zp_arena *zp_arena_new_alongside(const char *name, const zp_arena *other);
 /* May its budget hold so much more? Without one always. */
 bool zp_arena_has_room(const zp_arena *arena, size_t bytes);
 void zp_arena_free(zp_arena *arena);

@@ -21,6 +21,8 @@ void zp_json_set_string(zp_json *object, const char *key, const char *value); /*
 /* Takes over `value`. Returns it. */
 zp_json *zp_json_set(zp_json *object, const char *key, zp_json *value);
 void zp_json_remove(zp_json *object, const char *key);
+/* In the value and all that it contains: what has the key `was` has the key `is`. */
+void zp_json_rename(zp_json *value, const char *was, const char *is);
 zp_json *zp_json_append(zp_json *array, zp_json *value);
 void zp_json_append_int(zp_json *array, int64_t value);
 void zp_json_append_real(zp_json *array, double value);

@@ -1,5 +1,5 @@
-/* A folder that appears whole or not at all: its files are written beside it and take its place at the end. What goes
- * wrong is reported (Z0695). */
+/* A folder that appears whole or not at all: its files are written alongside it and take its place at the end. What
+ * goes wrong is reported (Z0695). */
 #ifndef ZPLAN_OUT_FOLDER_H
 #define ZPLAN_OUT_FOLDER_H
 

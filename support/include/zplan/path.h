@@ -1,4 +1,4 @@
-/* Paths as text: no file is looked at. Results live in the arena. */
+/* Paths as text: no file is considered. Results live in the arena. */
 #ifndef ZPLAN_PATH_H
 #define ZPLAN_PATH_H
 
@@ -8,8 +8,8 @@
  * which is rare.) */
 const char *zp_path_tidy(zp_arena *arena, const char *path);
 /* `name` as the file means it: relative to its folder. Tidy. */
-const char *zp_path_beside(zp_arena *arena, const char *file, const char *name);
-/* The name by which the file means `target`: zp_path_beside of it is the target again. Both tidy. */
+const char *zp_path_alongside(zp_arena *arena, const char *file, const char *name);
+/* The name by which the file means `target`: zp_path_alongside of it is the target again. Both tidy. */
 const char *zp_path_from(zp_arena *arena, const char *file, const char *target);
 
 #endif

@@ -12,7 +12,7 @@
 const char *zp_quote_c(zp_arena *arena, const char *text);
 /* Words inside of a C comment of that line: never its end, nor a line's. The same text unless it holds such. */
 const char *zp_quote_c_comment(zp_arena *arena, const char *text);
-/* The value of a variable of make, behind `NAME = `. A text with a line end has none: NULL. */
+/* The value of a variable of make, after `NAME = `. A text with a line end has none: NULL. */
 const char *zp_quote_make(zp_arena *arena, const char *text);
 /* One word of bash, and of sh where the text has no control characters; bare where it needs no quotes. Of one line. */
 const char *zp_quote_shell(zp_arena *arena, const char *text);

@@ -182,7 +182,7 @@ class Drawing(Shapes):
         return result
 
     def joined_positions(self, scope, width, depth):
-        """Positions of all samples, or one of another value, before or behind, and as many taken out again."""
+        """Positions of all samples, or one of another value, before or after, and as many taken out again."""
         def own(x):  # parts of a split cannot be joined, and a dropout may be what it is of
             return ["tanh", {}, x] if isinstance(x, str) or x[0] == "dropout" else x
         x, count = own(self.expression(scope, width, depth)), 1
@@ -392,7 +392,7 @@ class Drawing(Shapes):
         return scope
 
     def streams(self, scope):
-        """Values of a segment that later ones may read, or carry beside `x`: computed, with storage of their own."""
+        """Values of a segment that later ones may read, or carry alongside `x`: computed, with storage of their own."""
         found = [s[1][0] for s in scope.statements if s[0] == "let" and len(s[1]) == 1 and isinstance(s[2], list)
                  and s[2][0] not in ("split", "dropout") and s[1][0] != "x" and s[1][0] in scope.values]
         chosen = self.others.sample(found, min(len(found), self.others.randint(1, 2))) if self.others.random() < 0.4 else []

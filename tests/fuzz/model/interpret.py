@@ -159,7 +159,7 @@ def bucket(distance, buckets, max_distance, causal):
     first = 0
     if not causal:
         buckets //= 2
-        first = buckets if distance < 0 else 0  # keys behind the query have the second half
+        first = buckets if distance < 0 else 0  # keys after the query have the second half
     distance, exact = (max(distance, 0) if causal else abs(distance)), buckets // 2
     if distance < exact:
         return first + distance
@@ -168,7 +168,7 @@ def bucket(distance, buckets, max_distance, causal):
 
 
 def documents_of(model, samples):
-    """Numbers of documents of so many samples: they ascend, and behind the last one may stand -1."""
+    """Numbers of documents of so many samples: they ascend, and after the last one may stand -1."""
     length, draw, rows = model["sizes"]["S"], np.random.default_rng([model["seed"], 11]), []
     for _ in range(samples):
         row, number = [], int(draw.integers(0, 3))
@@ -508,7 +508,7 @@ class Run:
         return self.dropped_axis(t.take(x, np.array([options["index"] % x.value.shape[-1]]), x.value.ndim - 1))
 
     def windows(self, x, w, near):
-        """near: [positions, kernel], the positions that a window reads; behind the last one stand zeros."""
+        """near: [positions, kernel], the positions that a window reads; after the last one stand zeros."""
         outside = self.tape.leaf(np.zeros((x.value.shape[0], 1, x.value.shape[2])))
         kernels = t.reshape(w, (w.value.shape[0], x.value.shape[2], near.shape[1]))
         return t.einsum("blkc,ock->blo", t.take(t.join(x, outside), near, 1), kernels)

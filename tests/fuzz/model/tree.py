@@ -98,7 +98,7 @@ def walk(expression):
 
 
 def statements(body):
-    """All of them, those of repeats behind their repeat."""
+    """All of them, those of repeats after their repeat."""
     for statement in body:
         yield statement
         if statement[0] == "repeat":

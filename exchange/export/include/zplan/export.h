@@ -1,7 +1,7 @@
 /* A plan in the words of other training programs: command-line arguments, configuration files, batch scripts.
  *
- * What a program cannot express is refused by name. Where the training stays the same and only its speed or memory
- * differ, that is a note. Nothing is left out silently. */
+ * What a program cannot express is rejected with a message. Where the training stays the same and only its speed or
+ * memory differ, that is a note. Nothing is left out silently. */
 #ifndef ZPLAN_EXPORT_H
 #define ZPLAN_EXPORT_H
 

@@ -16,7 +16,8 @@ typedef struct zp_imported {
  * of diags. NULL after reporting what is malformed (Z0683), or what the language cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
-/* For weights that such a file lies beside: what it says of a training, and a head that is not written, matter not. */
+/* For weights that such a file lies alongside: what it says of a training, and a head that is not written, matter
+ * not. */
 zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
 /* For weights, with another head of the family: number `head` below zp_hf_heads: BERT's for masked tokens, with the

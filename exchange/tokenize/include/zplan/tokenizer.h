@@ -13,7 +13,7 @@
 typedef struct zp_tokenizer zp_tokenizer;
 
 /* The text of a tokenizer.json; of a vocab.txt, BERT's vocabulary, that of the tokenizer.json that it means, with what
- * a tokenizer_config.json beside it says of case, accents and ideographs. NULL after reporting (Z0806). */
+ * a tokenizer_config.json alongside it says of case, accents and ideographs. NULL after reporting (Z0806). */
 const char *zp_tokenizer_text(zp_arena *arena, zp_diags *diags, const char *path, size_t *len);
 
 /* `path` and `json` are borrowed until it returns. NULL after reporting what is malformed (Z0806) or not done here

@@ -1,8 +1,8 @@
 /* Weights of other programs: folders of safetensors files, and which of their elements are which of a model's.
  *
  * A folder of Hugging Face has a config.json. The model that it means is elaborated as `zplan import hf` would write
- * it and laid beside the user's model, operation by operation: so it is known which parameter is which whatever their
- * names are, and that both compute the same. A folder of zplan (a checkpoint) has the model's own names. */
+ * it and laid alongside the user's model, operation by operation: so it is known which parameter is which whatever
+ * their names are, and that both compute the same. A folder of zplan (a checkpoint) has the model's own names. */
 #ifndef ZPLAN_WEIGHTS_H
 #define ZPLAN_WEIGHTS_H
 
@@ -120,9 +120,10 @@ const char *zp_weights_place(zp_arena *arena, zp_diags *diags, const zp_spec *sp
 zp_weight_map *zp_weights_map(zp_arena *arena, zp_diags *diags, const zp_spec *spec, const char *library_dir,
                               const zp_weight_folder *folder, const zp_name_patterns *drawn);
 
-/* Adds the tensors of a folder of PEFT (adapter_config.json, adapter_model.safetensors) to the map of Hugging Face that
- * they are beside. What its numbers and names have otherwise is reported with the tensors, by zp_weights_place; false
- * after reporting what is not read at all (Z0691, Z0692), or where the model has no such adapters (Z0682, Z0694). */
+/* Adds the tensors of a folder of PEFT (adapter_config.json, adapter_model.safetensors) to the map of Hugging Face
+ * that they are alongside. What its numbers and names have otherwise is reported with the tensors, by
+ * zp_weights_place; false after reporting what is not read at all (Z0691, Z0692), or where the model has no such
+ * adapters (Z0682, Z0694). */
 bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *spec, zp_weight_map *map,
                              const char *folder, zp_strings *notes);
 
@@ -138,7 +139,7 @@ typedef struct zp_weight_export {
   const zp_weight_folder *like;       /* the folder that the run began with: its names and files; NULL: none */
   const char *config;                 /* text of config.json */
   size_t config_len;
-  zp_strings copies;   /* files that go beside it */
+  zp_strings copies;   /* files that go alongside it */
   const char *dtype;   /* "F32" */
   int64_t shard_bytes; /* most of one file; 0: as `like`, or one file */
   const char *folder;  /* to be made */

@@ -122,7 +122,7 @@ typedef struct zp_windows {
   int64_t size[2], kernel[2], stride[2], padding[2];
 } zp_windows;
 
-/* Dimensions behind B, 0 behind the last one. */
+/* Dimensions after B, 0 after the last one. */
 typedef int64_t zp_sample_dims[ZP_MAX_RANK - 1];
 
 /* Attributes (attributes.def): the common ones, and those of the operation's group alone. Others of the union must not
@@ -264,7 +264,7 @@ typedef struct zp_input {
    * stands for none. Known when the whole model is (zp_model_find_ranges). */
   int64_t least, limit;
   bool labels;
-  bool documents; /* of an attention: numbers that ascend, and -1 behind them */
+  bool documents; /* of an attention: numbers that ascend, and -1 after them */
   int64_t none;   /* labels: what stands for none in the data; trainers have -1 for it */
   zp_span span;
 } zp_input;
@@ -295,7 +295,7 @@ typedef struct zp_model {
   ZP_VEC(zp_adapter) adapters;       /* zp_model_adapt */
   ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
   int64_t sequence;   /* S: positions of a sample, dim[1] of `tokens` or the first input that has them; 1: none */
-  int64_t vocabulary; /* rows of the (first) loss's logits, or with other inputs beside them those of the table of
+  int64_t vocabulary; /* rows of the (first) loss's logits, or with other inputs alongside them those of the table of
                        * `tokens`: valid token ids are below it */
   zp_span span;
 } zp_model;
@@ -336,7 +336,7 @@ bool zp_model_is_tied(const zp_model *model, int param);
 bool zp_model_is_adapter(const zp_model *model, int param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
 int zp_model_add_array(zp_model *model, const char *name, zp_element element, zp_shape shape, zp_span span);
-/* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one behind the other, each with
+/* Bytes of one micro-batch of input i, and of the first n inputs. They stand in memory one after the other, each with
  * all of its micro-batches: first those of numbers, each micro-batch at a multiple of ZP_INPUT_ALIGN, then i32: tokens,
  * labels, lengths where a model has them, and others. Every stage has the latter; numbers only where it reads some. */
 enum { ZP_INPUT_ALIGN = 256 };
@@ -389,7 +389,7 @@ void zp_graph_add_loss(zp_graph *graph, int tensor, double weight);
 
 /* ---- questions ---- */
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
-/* Elements of the first n carried tensors of a list. On their way they stand one behind the other, without gaps. */
+/* Elements of the first n carried tensors of a list. On their way they stand one after the other, without gaps. */
 int64_t zp_carried_elements(const zp_graph *graph, const zp_ints *carry, int n, int64_t microbatch);
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1, but of [B] B */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 and [B] */
@@ -457,7 +457,7 @@ zp_graph *zp_fold_epilogues(const zp_graph *graph);
 zp_graph *zp_fold_gradients(const zp_graph *graph, bool gelu);
 /* The graph whose loss is made in backward, by equal parts of the tokens, so that the logits never exist whole: for
  * every part the product, the row statistics, the loss, the gradients of the logits, of the product's input and of its
- * weight. Forward ends before that product; what makes the loss without gradients stands behind it (n_loss). Tensors
+ * weight. Forward ends before that product; what makes the loss without gradients stands after it (n_loss). Tensors
  * keep their indices. A new graph in the same arena; NULL with *reason (arena) when the loss is not that of a product
  * alone, or the sequence does not fall into so many parts. Requires: a differentiated local graph with a loss, chunks
  * >= 2. */

@@ -1,7 +1,7 @@
 /* Pieces: what a pipeline stage may run of a model besides whole segments.
  *
  * The body of a repeat falls into *parts* at the places where what flows on is like what the body carries: the residual
- * stream beside what passes by (an encoder's output, skip connections), or several residual streams. A *piece* is a
+ * stream alongside what passes by (an encoder's output, skip connections), or several residual streams. A *piece* is a
  * range of neighbouring parts of one body, and a segment itself is the piece of all its parts. So a stage that begins
  * or ends inside a layer runs a piece of it, and whole layers in between as before: fused as a whole, with one kept
  * input each.

@@ -58,7 +58,7 @@ typedef struct zp_layout {
   const zp_sparse *sparse; /* borrowed */
   int64_t block;
   int n;         /* blocks of the sequence */
-  bool causal;   /* then no key block is behind its query block, and the pair of a block with itself is half seen */
+  bool causal;   /* then no key block is after its query block, and the pair of a block with itself is half seen */
   int64_t heads; /* query heads of the model */
   int sets;      /* 1 .. heads */
   const zp_pair_set *set; /* [sets]: query head h of the model has set[h % sets] */

@@ -158,7 +158,7 @@ typedef struct zp_span_rule {
 typedef struct zp_data {
   zp_data_kind kind;
   const char *path;    /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
-  int64_t end;         /* DOCUMENTS: the token behind each */
+  int64_t end;         /* DOCUMENTS: the token after each */
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
   uint64_t seed;       /* of what is synthetic, or of the order */
   bool shuffled; /* order = "shuffled", by `seed`; default "sequential": sample n starts at token n * S (mod windows) */
@@ -244,7 +244,7 @@ typedef struct zp_train {
   int rounds_sums; /* reduce_dtype = "bf16": sums of gradients over data ranks are rounded to leave a node; else 0 */
   int stochastic_sums; /* gradient_sums = "bf16_stochastic": a rank keeps sums of gradients over the micro-batches in
                         * bf16, every addition rounded stochastically; else 0 */
-  /* delayed_update = after(40): from step 41 on an update runs on the host beside the next step, whose gradients are
+  /* delayed_update = after(40): from step 41 on an update runs on the host alongside the next step, whose gradients are
    * taken of the weights before it (arXiv 2101.06840, section 5.2). */
   bool delayed;
   int64_t delay_after; /* steps that are as ever */

@@ -112,7 +112,7 @@ typedef struct zp_poor_use {
   const char *term; /* of the step that takes longest, and how long */
   double term_s;
   const char *missing; /* what the training or zplan lacks for better use; NULL: nothing that could be named */
-  int devices;         /* so many take hardly longer; 0: no count that was looked at */
+  int devices;         /* so many take hardly longer; 0: no count that was considered */
   double times_longer, times_fewer_hours;
   zp_candidate fewer; /* their plan, arena */
 } zp_poor_use;
@@ -169,22 +169,22 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b);
 /* ---- several plans (report/side_by_side.c) ---- */
 
 /* One row: the same of every plan, in their order. One of words, seconds and bytes is there. */
-typedef struct zp_beside {
+typedef struct zp_row_alongside {
   const char *name;
   const char **words;
   double *seconds;
   int64_t *bytes;
   bool same; /* for all plans; seconds: to 1e-9 of the step */
-} zp_beside;
-typedef ZP_VEC(zp_beside) zp_besides;
+} zp_row_alongside;
+typedef ZP_VEC(zp_row_alongside) zp_rows_alongside;
 typedef struct zp_side_by_side {
   int n;
   const zp_plan *const *plans;
-  zp_besides decisions; /* zp_plan_decisions */
-  zp_besides terms;     /* they sum to the last one, the step */
-  zp_besides memory;    /* of a rank of the fullest stage; they sum to the last one, the peak */
-  zp_besides elsewhere; /* of the same rank: state on its host and disks */
-  zp_besides traffic;   /* sent over an axis in a step, by all ranks together */
+  zp_rows_alongside decisions; /* zp_plan_decisions */
+  zp_rows_alongside terms;     /* they sum to the last one, the step */
+  zp_rows_alongside memory;    /* of a rank of the fullest stage; they sum to the last one, the peak */
+  zp_rows_alongside elsewhere; /* of the same rank: state on its host and disks */
+  zp_rows_alongside traffic;   /* sent over an axis in a step, by all ranks together */
   double *run_s, *run_device_hours, *run_dollars; /* of the whole training run; 0: its length or the price is unknown */
 } zp_side_by_side;
 /* All feasible. */

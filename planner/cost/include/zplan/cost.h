@@ -9,13 +9,13 @@
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {
   double reduce_s;     /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
-  double taken;        /* what that reduction keeps from kernels beside it: zp_cost_taken */
+  double taken;        /* what that reduction keeps from kernels alongside it: zp_cost_taken */
   double optimizer_s;  /* update of this rank's share on the device */
   double update_bytes; /* of device memory that it moves, the norm included */
   double offload_s;    /* how much longer the share that is updated on the host takes */
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
-  double delayed_s;       /* update on the host beside the next step, in none of the others: zp_cost_delayed */
+  double delayed_s;       /* update on the host alongside the next step, in none of the others: zp_cost_delayed */
 } zp_step_end;
 /* A relaxation of the list, of which no more than elements is known: all of the stage's flat buffers, of which what is
  * trained counts. Buckets go all at once. With elements that are not padded it is never more than zp_cost_stage_end
@@ -66,19 +66,19 @@ zp_unit_time zp_cost_unit(const zp_segment_program *segment);
 double zp_cost_act(const zp_unit_time *time, zp_act act);
 
 /* ---- replicas.c: sums over the data ranks, bucket by bucket ---- */
-/* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
- * it, their trainer reduces after the last micro-batch. GPU ranks: at least its last piece, last_s and no less than the
- * share of one of `units`, and what the rest takes from backward, a share `taken` of the device. */
+/* How much longer the step takes for a reduction alongside the backward of the stage's last micro-batch. CPU ranks: all
+ * of it, their trainer reduces after the last micro-batch. GPU ranks: at least its last piece, last_s and no less than
+ * the share of one of `units`, and what the rest takes from backward, a share `taken` of the device. */
 double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double last_s,
                               double backward_s, int64_t units);
 /* Seconds of a micro-batch on a stage that yield gradients of weights. */
-double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
+double zp_cost_overlapped(const zp_choice *choice, const zp_stage_time *time);
 /* zp_cost_step_end of a stage of a program, with what strategies compute in the update (zp_moves_price). reduce_s is
- * what of it is left after the last backward: beside_s of the stage's micro-batch is zp_cost_beside. Never less than
- * zp_cost_step_end and zp_cost_exposed_reduce of the elements say. */
-zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+ * what of it is left after the last backward: overlapped_s of the stage's micro-batch is zp_cost_overlapped. Never less
+ * than zp_cost_step_end and zp_cost_exposed_reduce of the elements say. */
+zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double overlapped_s);
 
-/* ---- overlap.c: transfers beside computing ---- */
+/* ---- overlap.c: transfers alongside computing ---- */
 typedef struct zp_exposed {
   double data_s, offload_s;
 } zp_exposed;
@@ -101,7 +101,7 @@ typedef struct zp_data_parts {
   double s[2][ZP_COLLECTIVE_WAYS];
 } zp_data_parts;
 /* What forward or backward of units takes at least with what it moves, whatever hides behind what: links_s; and data_s,
- * where it waits for the data ranks beside computing. */
+ * where it waits for the data ranks alongside computing. */
 typedef struct zp_least_lanes {
   double data_s, links_s;
   bool waits;
@@ -117,7 +117,7 @@ double zp_cost_least_action(const zp_least_lanes *moving, double compute_s);
 zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                      const zp_relaxed_unit *units, const zp_group_link *data,
                                      const zp_group_link *replicas);
-/* Seconds of a micro-batch on a chunk, beside the computing of its units, at least: where every unit that may be the
+/* Seconds of a micro-batch on a chunk, alongside the computing of its units, at least: where every unit that may be the
  * first or the last one of a chunk has no fewer elements and saved bytes than `unit`. Never more than zp_cost_chunk has
  * beyond that computing (test_move_bounds.c). */
 double zp_cost_least_alone(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
@@ -147,8 +147,8 @@ typedef struct zp_pipeline_run {
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
   double *end_s;             /* out, [stages]: end of the last action */
-  /* zp_pipeline_1f1b alone; 0: all stages. Otherwise only the first `known` are simulated, and nothing is looked at of
-   * the others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest
+  /* zp_pipeline_1f1b alone; 0: all stages. Otherwise only the first `known` are simulated, and nothing is considered of
+   * the others: the last of them has the gradient back rest_s after its activation arrived after it. When no rest
    * answers sooner, the known stages end no sooner, either. */
   int known;
   double rest_s;
@@ -181,21 +181,22 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
 /* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks,
- * ties, partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other
- * stage. */
-zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* delayed.c: seconds that the host of a rank works for records beside the next step; 0: there are none. */
+ * ties, partial gradients) is left after the last backward. overlapped_s: as for zp_cost_replicas_end. Looks at no
+ * other stage. */
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double overlapped_s);
+/* delayed.c: seconds that the host of a rank works for records alongside the next step; 0: there are none. */
 double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int stage);
 /* No step is shorter, whatever hides the update of a stage with this end; 0: it is not delayed. */
 double zp_cost_delayed_step(const zp_step_end *end);
 /* What a step has of the delayed update of the host that takes longest. */
 typedef struct zp_delay {
-  double host_s;  /* it works beside the step */
+  double host_s;  /* it works alongside the step */
   double shown_s; /* the step is longer for it: in offload_s of the estimate */
 } zp_delay;
 zp_delay zp_cost_delay(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* zp_cost_stage_end without what the program of the cluster may do in less: a bound of the stage's end. */
-zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage,
+                                    double overlapped_s);
 /* Time of one micro-batch on a stage, all of its chunks. */
 zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */

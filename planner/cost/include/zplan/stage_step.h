@@ -1,4 +1,4 @@
-/* How the ranks of every stage spend a training step, by the plan: what a profile of a run is laid beside. */
+/* How the ranks of every stage spend a training step, by the plan: what a profile of a run is laid alongside. */
 #ifndef ZPLAN_STAGE_STEP_H
 #define ZPLAN_STAGE_STEP_H
 

@@ -33,7 +33,7 @@ typedef struct zp_cut_cost {
   double forward_s;
   double backward_s; /* where backward is split, the part that yields gradients of inputs */
   double weights_s;  /* the other part; 0 where it is not split */
-  double message_s;  /* 0 behind the last chunk */
+  double message_s;  /* 0 after the last chunk */
   double reduce_s, update_s;
   double step_s; /* no step with it is shorter, whatever the other stages do; 0: nothing is known */
 } zp_cut_cost;
@@ -44,7 +44,7 @@ typedef struct zp_cut_weights {
   double messages;                     /* to the next place, either way */
 } zp_cut_weights;
 
-/* The first stages of a cut, and the fastest answer that there can be behind them. */
+/* The first stages of a cut, and the fastest answer that there can be after them. */
 typedef struct zp_cut_first {
   int known;                        /* stages */
   const zp_cut_cost *cost;          /* [known] */
@@ -69,8 +69,8 @@ typedef struct zp_cut_problem {
   double end_s;     /* from the end of the micro-batches to that of the step, at least */
   double bound_s;   /* no cut is faster: what is known so far */
 
-  const zp_arena *beside; /* memory of provers counts in its budget */
-  void *user;             /* of the callbacks */
+  const zp_arena *alongside; /* memory of provers counts in its budget */
+  void *user;                /* of the callbacks */
   /* May provers take that much more memory? */
   bool (*may_grow)(void *user, size_t bytes);
   /* Do units first .. end - 1 fit on the place, its stage's other chunks left out? Fewer of them always do, too. Then
@@ -85,8 +85,8 @@ typedef struct zp_cut_problem {
   /* What they cost on any place at least, message_s and update_s left out; reduce_s, which may be below zero, adds up
    * to no more than that of a stage with these units. Several chunks a stage. NULL: what the sums above say. */
   zp_cut_cost (*least)(void *user, int64_t first, int64_t end);
-  /* The least message behind the unit before `end`. Several chunks a stage. */
-  double (*message_behind_s)(void *user, int64_t end);
+  /* The least message after the unit before `end`. Several chunks a stage. */
+  double (*message_after_s)(void *user, int64_t end);
   /* What a stage costs whose chunks are known: cost[chunks], message_s left out, reduce_s and update_s on its last
    * place. False: it does not fit. *work: what asking took, in simulated actions. Several chunks a stage. */
   bool (*stage)(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work);
@@ -122,7 +122,7 @@ typedef struct zp_cut_proof {
   bool short_of_memory; /* more memory would have raised it */
 } zp_cut_proof;
 
-/* When a problem is looked at: before any of its cuts is simulated, where only the bound is wanted; with little of the
+/* When a problem is considered: before any of its cuts is simulated, where only the bound is wanted; with little of the
  * work that is left, because others want theirs; with much of it; with all of it. */
 typedef enum zp_cut_depth { ZP_CUT_BEFORE, ZP_CUT_SHALLOW, ZP_CUT_DEEP, ZP_CUT_WHOLE } zp_cut_depth;
 
@@ -131,7 +131,7 @@ typedef struct zp_cut_prover {
   const char *name;
   /* Is it worth it in this turn? */
   bool (*applies)(const zp_cut_problem *problem, zp_cut_depth turn);
-  /* Before: on_cut and effort are not looked at. */
+  /* Before: on_cut and effort are not considered. */
   zp_cut_proof (*prove)(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                         zp_cut_depth turn);
 } zp_cut_prover;
@@ -141,7 +141,7 @@ enum { ZP_CUT_PROVERS = 3 };
 extern const zp_cut_prover zp_cut_provers[ZP_CUT_PROVERS];
 
 /* 1F1B: would labels drop the cut while looking for ones below target_s? Then how many of its first stages they need to
- * know; -1: it is looked at. What the tests prove the rules with. */
+ * know; -1: it is considered. What the tests prove the rules with. */
 int zp_cut_refusal(const zp_cut_problem *problem, const int64_t *cut, double target_s);
 
 #endif

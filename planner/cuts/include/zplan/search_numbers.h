@@ -79,7 +79,7 @@
   X(ZP_MOST_ACTIONS, 1 << 21, "actions", "orders that branch and bound by chains simulates")                           \
   X(ZP_MOST_LABELS, 1 << 24, "numbers", "of labels, one a node: larger graphs of stages are left to their bounds")     \
   X(ZP_MOST_EDGES, 1 << 20, "edges", "cuts of a problem as a graph: larger ones are left to their bounds")             \
-  X(ZP_MOST_CUTS, 4096, "cuts", "of a point that are all looked at one by one")                                        \
+  X(ZP_MOST_CUTS, 4096, "cuts", "of a point that are all considered one by one")                                       \
   X(ZP_MOST_CHUNK_CUTS, 32768, "cuts", "into several chunks a stage that are few: settled, wherever state is")         \
   X(ZP_MOST_FREE_CHUNKS, 64, "chunks", "of all stages, where every cut of them is looked for")                         \
   X(ZP_MOST_FREE_ACTIONS, 2048, "actions",                                                                             \

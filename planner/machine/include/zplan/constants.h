@@ -61,11 +61,13 @@
     "FlashAttention-2's forward rates at 512 to 4,096 positions 44 (A100) to 174 (B200), 143 on H100 (sources "        \
     "as above); estimate")                                                                                             \
   X(OWN_PRODUCTS_SM90, 1.2, "share",                                                                                   \
-    "of efficiency.matmul, which programs with collectives beside their products reach, that cuBLASLt 13.1 reaches "   \
+    "of efficiency.matmul, which programs with collectives alongside their products reach, that cuBLASLt 13.1 "        \
+    "reaches "                                                                                                         \
     "alone on sm_90: 1.09 to 1.31 in layers of 768 to 2,048 columns, steps of GPT-2 on an H100 "                       \
     "(docs/gpu_measured.md)")                                                                                          \
   X(OWN_EPILOGUE_BYTES, 1.4, "share",                                                                                  \
-    "of the time of the bytes that an epilogue moves beside its product, by which it is longer: gelu's operand 1.0 "   \
+    "of the time of the bytes that an epilogue moves alongside its product, by which it is longer: gelu's operand "    \
+    "1.0 "                                                                                                             \
     "to 1.4, gradients of biases 1.3 to 2.2 (H100, as above)")                                                         \
   X(OWN_BYTES_SM90, 1.08, "share",                                                                                     \
     "of efficiency.memory that row kernels, losses and the update reach on sm_90: 0.94 to 1.16 (H100, as above)")      \
@@ -152,7 +154,7 @@
     "a channel and direction, shared by all ranks of other nodes: 16 steps of 128 KiB; NCCL src/transport/net.cc, "    \
     "NVIDIA/nccl issue 1450; opened")                                                                                  \
   X(SUM_SHARES_BYTES, 1 << 26, "bytes",                                                                                \
-    "where the trainer lets shares of a gradient's sum arrive, beside NCCL's buffers (runtime/cuda/nccl.c)")           \
+    "where the trainer lets shares of a gradient's sum arrive, alongside NCCL's buffers (runtime/cuda/nccl.c)")        \
   X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \
   X(MOST_RINGS, 12, "rings", "in a node; each is doubled (NCCL src/graph/connect.cc; opened): 24 channels; estimate")
 

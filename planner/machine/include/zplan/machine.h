@@ -5,7 +5,7 @@
 
 #include <zplan/choice.h>
 
-/* How many nodes groups span, kept between questions: with several node types every rank is looked at. Zeroed by
+/* How many nodes groups span, kept between questions: with several node types every rank is considered. Zeroed by
  * whoever owns it. */
 enum { ZP_SPAN_SLOTS = 256 };
 typedef struct zp_span_memo {

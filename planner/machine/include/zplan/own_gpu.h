@@ -48,9 +48,9 @@ typedef struct zp_kernel_rate {
 zp_kernel_rate zp_kernel_rate_of(const zp_machine *machine, zp_kernel kernel, int64_t head);
 /* Seconds of work at those rates: its launches, and the longer of computing and moving. */
 double zp_cost_own_kernel(const zp_machine *machine, const zp_kernel_work *work, int64_t head);
-/* A product of cuBLASLt. library_s: what zp_cost_product says of it; bytes: all that it moves, beside_bytes of them for
- * its epilogue. */
-double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double beside_bytes);
+/* A product of cuBLASLt. library_s: what zp_cost_product says of it; bytes: all that it moves, alongside_bytes of them
+ * for its epilogue. */
+double zp_cost_own_product(const zp_machine *machine, double library_s, double bytes, double alongside_bytes);
 /* Attention on the cores for single precision. flop: as counted, of the pairs that are computed. The work that is done
  * goes to *work. */
 double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward, zp_kernel_work *work);

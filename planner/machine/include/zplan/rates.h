@@ -28,7 +28,7 @@ double zp_cost_exchange(const zp_group_link *link, double bytes);
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
 /* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
 double zp_cost_all_to_all(const zp_group_link *link, double bytes);
-/* Share of the multiprocessors that the group's collectives keep from kernels beside them; 0 on CPUs. */
+/* Share of the multiprocessors that the group's collectives keep from kernels alongside them; 0 on CPUs. */
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
 /* Time of one message. */
 double zp_cost_message(const zp_group_link *link, double bytes);
@@ -43,7 +43,7 @@ double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double b
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
 /* `batch` independent products [m, k] x [k, n] in one call. */
 double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes);
-/* Moves `bytes` and computes `flop` beside it. */
+/* Moves `bytes` and computes `flop` alongside it. */
 double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop);
 /* The larger of computing and moving. */
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);

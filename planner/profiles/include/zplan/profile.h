@@ -64,15 +64,15 @@ struct zp_software {
   bool partitioned_outputs; /* of what a stage has sent, a rank keeps its piece and gathers the rest for backward */
 
   /* its collectives (tensor_overlap.c, data_parallel.c) and copies to the host (offload.c) */
-  bool overlaps_tensor; /* sequence-sharded gathers and scatters run beside their products, piece by piece */
-  bool whole_pieces;    /* but as one NCCL collective each, beside the products that do not need it */
-  bool scatters_wait;   /* and scatters of forward beside nothing */
-  bool overlaps_data;   /* data-parallel communication runs beside the last backward and the next forward */
-  bool sums_whole;      /* ZeRO 1 reduces whole gradients everywhere, and nothing runs beside that or its gather */
+  bool overlaps_tensor; /* sequence-sharded gathers and scatters run alongside their products, piece by piece */
+  bool whole_pieces;    /* but as one NCCL collective each, alongside the products that do not need it */
+  bool scatters_wait;   /* and scatters of forward alongside nothing */
+  bool overlaps_data;   /* data-parallel communication runs alongside the last backward and the next forward */
+  bool sums_whole;      /* ZeRO 1 reduces whole gradients everywhere, and nothing runs alongside that or its gather */
   double bucket_bytes;  /* gradients are reduced in pieces of this size; 0: in one */
-  bool gathers_wait;    /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
+  bool gathers_wait;    /* ZeRO 2 and 3: nothing runs alongside gathers and scatters */
   bool lists_ranks;     /* collectives take lists with one piece a rank */
-  bool offload_waits;   /* nothing runs beside copies to and from the host */
+  bool offload_waits;   /* nothing runs alongside copies to and from the host */
 
   /* its memory (memory.c) */
   bool autograd; /* its backward holds what PyTorch's does, not what the planner's program does */
@@ -88,7 +88,7 @@ struct zp_software {
   int reduce_copy;         /* bytes per parameter of a copy of all gradients that is reduced */
   int64_t reduce_bucket;   /* elements of a half-precision buffer for gradients, 0: none */
   bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
-  bool half_gradients;     /* of one micro-batch, whole, beside the fp32 gradients that sum them */
+  bool half_gradients;     /* of one micro-batch, whole, alongside the fp32 gradients that sum them */
   bool static_plan;        /* memory is laid out before the run: see memory.c */
   bool keeps_outputs;      /* what a stage has sent stays until its backward, in one buffer more than are in flight */
   bool holds_scattered;    /* what went into a reduce-scatter is not reused within a forward pass */

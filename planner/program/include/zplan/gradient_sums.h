@@ -7,7 +7,7 @@
 
 #define ZP_STOCHASTIC_ROUNDOFF (1.0 / 256)
 
-/* Shares of the magnitudes of an element's addends, added up, beside the rounding of f32. */
+/* Shares of the magnitudes of an element's addends, added up, alongside the rounding of f32. */
 typedef struct zp_gradient_sums {
   int64_t additions; /* the most that an element has in a step */
   double deviation;  /* standard deviation, at most; the expected error is 0 */

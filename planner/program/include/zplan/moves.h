@@ -1,7 +1,7 @@
-/* What a step moves, as a list: one record for everything that leaves or enters a rank's memory, or crosses it beside
- * the units' own steps. A strategy (ZeRO's gather, saved values away, ...) is one file of planner/program/moves, which
- * says when it applies, makes its records and explains itself; whatever counts, prices, sizes, prints or proves moves
- * asks the list.
+/* What a step moves, as a list: one record for everything that leaves or enters a rank's memory, or crosses it
+ * alongside the units' own steps. A strategy (ZeRO's gather, saved values offloaded, ...) is one file of
+ * planner/program/moves, which says when it applies, makes its records and explains itself; whatever counts, prices,
+ * sizes, prints or proves moves asks the list.
  *
  * A record is about one unit, or about a stage, of one rank. `elements` are exact, padded as they lie in the flat
  * buffers. Without a stage that is laid out (zp_move_scope.run) the place of a unit's bytes among the stage's is not
@@ -65,7 +65,7 @@ typedef enum zp_move_way {
 /* How a step's comm_elements travel; COPY: it is no collective. */
 zp_move_way zp_step_way(const zp_step *step);
 
-/* What is busy meanwhile: moves on one queue follow each other, queues work beside each other. */
+/* What is busy meanwhile: moves on one queue follow each other, queues work alongside each other. */
 #define ZP_MOVE_QUEUES(X)                                                                                              \
   X(COMPUTE, "the unit's steps")                                                                                       \
   X(DATA, "data ranks")                                                                                                \
@@ -92,14 +92,14 @@ typedef enum zp_move_queue {
   X(IN_UNIT, "in")                                                                                                     \
   X(AFTER_UNIT, "after")                                                                                               \
   X(AFTER_ACTION, "after the action")                                                                                  \
-  X(BESIDE_BACKWARD, "beside the last backward")                                                                       \
+  X(OVERLAPPED_BACKWARD, "alongside the last backward")                                                                \
   X(AFTER_BACKWARD, "after the last backward")                                                                         \
   X(AT_NORM, "for the norm")                                                                                           \
   X(AT_HOST_LENGTHS, "lengths of tensors on the host")                                                                 \
   X(AT_HOST_UPDATE, "update on the host")                                                                              \
   X(AT_DEVICE_UPDATE, "update on the device")                                                                          \
   X(AFTER_UPDATE, "after the update")                                                                                  \
-  X(BESIDE_NEXT, "beside the next step")
+  X(OVERLAPPED_NEXT, "alongside the next step")
 typedef enum zp_move_when {
 #define ZP_MOVE_ROW(name, text) ZP_WHEN_##name,
   ZP_MOVE_TIMES(ZP_MOVE_ROW)
@@ -156,7 +156,7 @@ static inline zp_move_end zp_move_peers(const zp_move *move) { return move->from
 
 /* What a strategy is asked about. */
 typedef enum zp_move_moment {
-  ZP_MOMENT_ACTION,  /* beside the steps of a unit in an action, before or after them: segment, act */
+  ZP_MOMENT_ACTION,  /* alongside the steps of a unit in an action, before or after them: segment, act */
   ZP_MOMENT_INSIDE,  /* collectives that are steps of a unit in an action: segment, act */
   ZP_MOMENT_BUCKETS, /* what the buckets of a unit do once a step: segment */
   ZP_MOMENT_CHUNK,   /* what an action of a chunk begins or ends with: chunk, act. Wants program and stage */
@@ -195,10 +195,10 @@ typedef struct zp_placing zp_placing;
 
 /* What a choice may need that one strategy alone provides. Without it in the list such choices are refused. */
 typedef enum zp_move_need {
-  ZP_MOVE_NEED_PARAMS_AWAY,
-  ZP_MOVE_NEED_GRADIENTS_AWAY,
-  ZP_MOVE_NEED_OPTIMIZER_AWAY,
-  ZP_MOVE_NEED_SAVED_AWAY,
+  ZP_MOVE_NEED_PARAMS_OFFLOADED,
+  ZP_MOVE_NEED_GRADIENTS_OFFLOADED,
+  ZP_MOVE_NEED_OPTIMIZER_OFFLOADED,
+  ZP_MOVE_NEED_SAVED_OFFLOADED,
   ZP_MOVE_NEED_GATHER,   /* ZeRO 3 */
   ZP_MOVE_NEED_SCATTER,  /* ZeRO 2 and 3 */
   ZP_MOVE_NEED_SUMS,     /* ZeRO 0 and 1, several data ranks */
@@ -253,7 +253,7 @@ struct zp_move_strategy {
   int64_t (*transient)(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
   /* Raises other regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
-  /* ---- what the step computes for it beside its records, whoever else moves something; each may be NULL ---- */
+  /* ---- what the step computes for it alongside its records, whoever else moves something; each may be NULL ---- */
   /* Fills in what it looks up of all steps of a training, once. */
   void (*lower)(zp_arena *scratch, zp_lowered *lowered);
   /* Fills in what it looks up of a segment, once: elements and bytes when the places of its parameters are known,
@@ -285,12 +285,12 @@ extern const zp_move_strategy *const zp_move_strategies[];
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
 /* The scope of a stage of a program, which is laid out. */
 zp_move_scope zp_move_scope_of_stage(const zp_program *program, int stage);
-/* Does anything go beside the steps of units? */
-bool zp_moves_beside_units(const zp_move_scope *scope);
-/* Gathers and scatters of ZeRO 2 and 3 run beside the units, instead of in them: on GPUs, while nothing that they work
- * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
- * through the same buffers. */
-bool zp_buckets_move_beside(const zp_move_scope *scope);
+/* Does anything go alongside the steps of units? */
+bool zp_moves_overlap_units(const zp_move_scope *scope);
+/* Gathers and scatters of ZeRO 2 and 3 run alongside the units, instead of in them: on GPUs, while nothing that they
+ * work with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and
+ * goes through the same buffers. */
+bool zp_buckets_overlap(const zp_move_scope *scope);
 /* Every strategy's lower, lower_segment, price_segment and price. */
 void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered);
 void zp_moves_lower_segment(const zp_lowered *lowered, zp_segment_program *segment);

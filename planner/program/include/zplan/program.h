@@ -21,7 +21,7 @@ typedef enum zp_place {
   ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
   ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
   ZP_AT_INPUT,     /* model inputs of the whole step */
-  /* Arguments: all carried tensors, or their gradients, one behind the other (zp_carried_elements). */
+  /* Arguments: all carried tensors, or their gradients, one after the other (zp_carried_elements). */
   ZP_AT_CARRY_IN,  /* x */
   ZP_AT_CARRY_OUT, /* y */
   ZP_AT_GRAD_IN,   /* dy, of backward */
@@ -74,11 +74,11 @@ typedef struct zp_procedure {
   double cost_s;
 } zp_procedure;
 
-/* A stream is a carried tensor that units read or hand on unchanged, from the unit behind its maker to the last one
+/* A stream is a carried tensor that units read or hand on unchanged, from the unit after its maker to the last one
  * that it comes into. A chunk's slot has it once; what is changed is each unit's own. streams.c says which are. */
 typedef struct zp_carry {
   int stream;  /* entry of zp_lowered.streams, -1: the unit's own */
-  bool passes; /* the stream goes on behind the unit */
+  bool passes; /* the stream goes on after the unit */
   int64_t at;  /* own ones: elements from where the unit's own input begins */
 } zp_carry;
 
@@ -88,7 +88,7 @@ typedef struct zp_segment_program {
   zp_procedure forward, backward;
   /* Backward for schedules that split it, where zp_lowered.splits; zp_backward_of says which. */
   zp_procedure split;
-  /* What makes the loss behind a forward that no backward follows (a validation), where training makes it in backward;
+  /* What makes the loss after a forward that no backward follows (a validation), where training makes it in backward;
    * reads the slot. No steps: forward makes the loss itself. */
   zp_procedure loss;
   int64_t *param_offset; /* elements from the instance's start of the kind, per graph->params entry; -1: shared, see
@@ -111,7 +111,7 @@ typedef struct zp_segment_program {
   int64_t statistics;       /* of one instance: zp_statistics of its own parameters, and of them, */
   int64_t split_statistics; /* of those that tensor ranks share */
   int64_t update_bytes;     /* of the transient region, that the update works in for one instance, at least */
-  double update_s;          /* priced: seconds that the update of one unit computes beside its records (Muon) */
+  double update_s;          /* priced: seconds that the update of one unit computes alongside its records (Muon) */
   bool reads_numbers;       /* inputs that are numbers */
 } zp_segment_program;
 
@@ -127,7 +127,7 @@ typedef struct zp_lowered {
   bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
-  /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/signs.c). */
+  /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/one_bit.c). */
   double exchanged, summed;
   const zp_pieces *pieces;
   int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
@@ -148,9 +148,9 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   zp_flat base;         /* element offset of the first instance in the flat buffers */
   zp_flat stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t saved; /* byte offset of the first instance's area inside a slot, streams before it; stride: saved_bytes of
-                  * the segment, less zp_saved_away */
-  int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
-  int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
+                  * the segment, less zp_saved_offloaded */
+  int64_t saved_offloaded; /* the same inside what the slot has off the device; stride: zp_saved_offloaded_stride */
+  int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
 /* Where the parameters of one iteration begin in the flat buffers: elements. */
@@ -188,7 +188,7 @@ typedef struct zp_units {
 typedef struct zp_chunk {
   zp_units units;
   int64_t slots, slot_stride;      /* most in flight of this chunk; bytes of one slot on the device */
-  int64_t away_stride;             /* bytes of one slot off the device */
+  int64_t offloaded_stride;        /* bytes of one slot off the device */
   uint64_t streams;                /* that come into its units, a bit each: they stand first in a slot */
   int64_t pending, pending_stride; /* the same for weight gradients that wait (schedules that split backward) */
 } zp_chunk;
@@ -204,13 +204,13 @@ typedef struct zp_stage {
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
-  /* Elements of the flat buffers, one kind behind the other; what is not trained has a place in that of the parameters
+  /* Elements of the flat buffers, one kind after the other; what is not trained has a place in that of the parameters
    * alone. A shard is what the rank updates, or keeps of what is not trained. */
   zp_flat flat, shard;
   zp_flat bucket; /* largest unit's parameters, shared ones included: a buffer of a ring. What is not trained comes
                    * with ZeRO 3 alone, and has no gradients. */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;        /* the same of what a slot has off the device */
+  int64_t offloaded_stride;   /* the same of what a slot has off the device */
   bool pooled;        /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   bool reads_numbers; /* some unit does: then the inputs in the arena have the numbers */
   int64_t statistics; /* Adafactor's, of all parameters of the stage, which every rank has */
@@ -222,8 +222,8 @@ typedef struct zp_stage {
   int64_t bytes[ZP_REGION_COUNT], at[ZP_REGION_COUNT];
   int64_t arena_bytes;
   /* Offloaded elements of a class of state, the last of its shard. If the rank holds the class unsharded while data
-   * ranks own shards, the last ones of each owner's shard are offloaded (zp_stage_away). On host and disk a piece of
-   * optimizer state has its weights, then moments, then the average. */
+   * ranks own shards, the last ones of each owner's shard are offloaded (zp_stage_offloaded). On host and disk a piece
+   * of optimizer state has its weights, then moments, then the average. */
   int64_t offloaded[ZP_STATE_COUNT];
   /* Elements of a window. OPTIMIZER: of a piece of the update on the host; gradients land and (mixed precision) weights
    * leave in two windows each; state on disks comes and goes through state_windows. A delayed update has all its
@@ -235,7 +235,7 @@ typedef struct zp_stage {
 } zp_stage;
 
 /* Elements that a rank has off the device of a class that it holds whole, where `gone` of those that it updates are. */
-int64_t zp_stage_away(const zp_choice *choice, const zp_stage *stage, int64_t gone);
+int64_t zp_stage_offloaded(const zp_choice *choice, const zp_stage *stage, int64_t gone);
 
 /* A parameter on several stages. */
 typedef struct zp_tied {
@@ -357,8 +357,8 @@ zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice,
  * the same kinds differs only in how many micro-batches are in flight, and wait for their weight gradients. */
 typedef struct zp_inner_stage {
   zp_memory memory;
-  int64_t flight, pending;               /* micro-batches */
-  int64_t slot, away_slot, pending_slot; /* bytes that one more adds: in flight, off the device, waiting */
+  int64_t flight, pending;                    /* micro-batches */
+  int64_t slot, offloaded_slot, pending_slot; /* bytes that one more adds: in flight, off the device, waiting */
 } zp_inner_stage;
 zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
@@ -453,10 +453,10 @@ zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage)
 enum { ZP_SAVED_BUFFERS = 3 };
 /* The part at the end of a unit's saved bytes that lives off the device; the room that it takes there, whole pages on
  * disks. */
-int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes);
-int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes);
+int64_t zp_saved_offloaded(const zp_choice *choice, int64_t saved_bytes);
+int64_t zp_saved_offloaded_stride(const zp_choice *choice, int64_t saved_bytes);
 /* Offset of what a chunk's slots have off the device (all of the pool, when pooled); -1 when absent. */
-int64_t zp_stage_away_at(const zp_stage *stage, int chunk);
+int64_t zp_stage_offloaded_at(const zp_stage *stage, int chunk);
 /* Does the slot keep the unit's own input whole? */
 static inline bool zp_keeps_input(const zp_segment_program *segment) {
   return segment->carry_kept_elements == segment->carry_own_elements;

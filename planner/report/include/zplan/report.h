@@ -40,7 +40,7 @@ typedef struct zp_profile {
 } zp_profile;
 typedef struct zp_profile_answer {
   const zp_profile *profile; /* NULL: none that is of this plan and sound */
-  const char *why_not;       /* then: the reason, for behind the log's name */
+  const char *why_not;       /* then: the reason, for after the log's name */
   bool there_is;             /* the log has at least something of a profile */
 } zp_profile_answer;
 /* The newest profile in a run's log that is of the plan with this hash (zp_plan_hash) and number of stages. Arena. */

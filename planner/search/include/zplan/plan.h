@@ -25,7 +25,7 @@ typedef struct zp_candidate {
   X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
   X(GENERATED, "program", "not in the program that the plan is for")                                                   \
   X(CUT, "cut", "no cut inside a layer where the plan block wants one")                                                \
-  X(BUDGET, "search memory", "not looked at: the search had reached its budget of memory or work")
+  X(BUDGET, "search memory", "not considered: the search had reached its budget of memory or work")
 typedef enum zp_rejection {
   ZP_REJECT_NONE = -1, /* not rejected */
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
@@ -56,10 +56,10 @@ typedef struct zp_certificate {
   double searched_s;          /* the same but for plans of the stated points, below, with other cuts */
   int64_t candidates, priced; /* points of the space; finalists that were simulated */
   int64_t rejected[ZP_REJECT_COUNT];
-  int64_t in_chunks; /* candidates with the loss in chunks that were looked at after all others, and are not among the
+  int64_t in_chunks; /* candidates with the loss in chunks that were considered after all others, and are not among the
                       * above unless the best plan is one of them */
   int64_t simulated; /* cuts of finalists */
-  int64_t cut_nodes; /* first stages of cuts that branch and bound looked at */
+  int64_t cut_nodes; /* first stages of cuts that branch and bound considered */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
   int64_t cut_work;     /* of branch and bound, in simulated actions */
   int64_t laid_out;     /* stages whose memory was added up */
@@ -68,7 +68,7 @@ typedef struct zp_certificate {
   bool short_of_memory; /* something was left open that more memory would have settled */
   int64_t work;         /* all of it, in stages laid out or as much as takes as long; the same on every machine */
   bool short_of_work;   /* something was left open that more work would have settled */
-  /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
+  /* points with several chunks a stage that are considered not with every cut, but with stated ones */
   int64_t stated_cuts;
   /* Several node types: the orders of nodes that were searched, of so many. Bound, work and what was short are those of
    * all of them, counts those of the plan's order. 0: there is one. */

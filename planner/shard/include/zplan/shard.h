@@ -26,7 +26,7 @@ typedef struct zp_param_split {
 typedef struct zp_shard_pieces {
   bool known;
   const zp_pieces *pieces; /* NULL: no layer can be cut */
-  zp_graph **trained;      /* per piece behind the whole segments; NULL: what flows on after it is divided */
+  zp_graph **trained;      /* per piece after the whole segments; NULL: what flows on after it is divided */
 } zp_shard_pieces;
 
 /* Graphs with the loss in chunks, made when they are asked for. */

@@ -5,26 +5,26 @@
 
 #include <zplan/buf.h>
 
-static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_PARAMS) > 0; }
+static bool applies(const zp_move_scope *x) { return zp_eighths_offloaded(x, ZP_STATE_PARAMS) > 0; }
 
 static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
-  zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT);
+  zp_move move = zp_move_begin(x, &zp_params_offloaded, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
-    int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_PARAMS);
-    zp_emit_up(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+    int64_t offloaded = zp_bucket_offloaded(x, &walk.bucket, ZP_STATE_PARAMS);
+    zp_emit_up(x, &move, ZP_STATE_PARAMS, offloaded, x->lowered->param_bytes, offloaded, emit, user);
   }
 }
 
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_PARAMS), state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
-          away = gone - state;
-  zp_move written = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+          offloaded = gone - state;
+  zp_move written = zp_move_begin(x, &zp_params_offloaded, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
   if (zp_on_disk(x, ZP_STATE_PARAMS))
     zp_emit_copy(x, &written, ZP_QUEUE_WRITE, gone < state ? gone : state, x->lowered->param_bytes, emit, user);
-  zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
-  zp_emit_up(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
-  zp_emit_down(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+  zp_move move = zp_move_begin(x, &zp_params_offloaded, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
+  zp_emit_up(x, &move, ZP_STATE_PARAMS, offloaded, x->lowered->param_bytes, offloaded, emit, user);
+  zp_emit_down(x, &move, ZP_STATE_PARAMS, offloaded, x->lowered->param_bytes, offloaded, emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -38,7 +38,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 static void regions(const zp_move_scope *x, zp_placing *p) {
-  zp_need_away(x, p, ZP_STATE_PARAMS, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_PARAMS, x->lowered->param_bytes);
+  zp_need_offloaded(x, p, ZP_STATE_PARAMS, ZP_REGION_HOST_PARAMS, ZP_REGION_FILE_PARAMS, x->lowered->param_bytes);
 }
 
 /* Frozen parameters are all on the device, or sharded over the data ranks. */
@@ -60,8 +60,8 @@ static zp_move_limits limits(const zp_spec *spec) {
   return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
 }
 
-const zp_move_strategy zp_params_away = {
-    .name = "parameters away",
+const zp_move_strategy zp_params_offloaded = {
+    .name = "parameters offloaded",
     .applies = applies,
     .make = make,
     .explain = explain,
@@ -70,5 +70,5 @@ const zp_move_strategy zp_params_away = {
     .refuses = refuses,
     .limits = limits,
     .lacks = lacks,
-    .provides = 1u << ZP_MOVE_NEED_PARAMS_AWAY,
+    .provides = 1u << ZP_MOVE_NEED_PARAMS_OFFLOADED,
 };

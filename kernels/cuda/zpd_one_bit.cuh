@@ -1,4 +1,4 @@
-/* 1-bit Adam (formulas: kernels/optimizer/compress.c): momentum as signs and scales with error feedback, and the update
+/* 1-bit Adam (formulas: kernels/optimizer/one_bit.c): momentum as signs and scales with error feedback, and the update
  * with a variance that stays as it is. A warp has a block of 64 elements, of which a lane has two: lane and lane + 32,
  * whose signs are bit `lane` of the block's two words. Memory is the limit of all. */
 #ifndef ZPD_COMPRESS_CUH
@@ -146,7 +146,7 @@ ZPD_DEVICE void zpd_pack_owned(const zpd_owned &a, zpd_int b, const real x[2], f
   if (zpd_lane() == 2) to.scale[a.first + b] = scale;
 }
 
-ZPD_KERNEL(zpd_owe, zpd_owned) {
+ZPD_KERNEL(zpd_add_to_error, zpd_owned) {
   const real *grad = (const real *)a.update.grad;
   const real by = (real)a.update.grad_scale;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
@@ -154,7 +154,7 @@ ZPD_KERNEL(zpd_owe, zpd_owned) {
     a.error[i] = (float)((real)a.error[i] + grad[i] * by);
 }
 
-ZPD_KERNEL(zpd_pack_owed, zpd_owned) {
+ZPD_KERNEL(zpd_pack_error, zpd_owned) {
   for (zpd_int b = zpd_first_warp(); b < zpd_owned_blocks(a); b += zpd_warp_stride()) {
     real x[2] = {0, 0};
     ZPD_EACH (half, 2) {
@@ -174,12 +174,12 @@ ZPD_DEVICE real zpd_change(const zpd_owned &a, zpd_int b, int half, zpd_int i) {
   const real most = (real)(rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1);
   const real v = ((const real *)u.v)[i], w = (real)((const elem *)u.weight)[i];
   real *m = (real *)u.m + i, *master = u.param ? (real *)u.param + i : (real *)0, sum = 0;
-  const real owed = master ? (real)0 : (real)a.error[i], p = master ? *master : w + owed;
+  const real server_error = master ? (real)0 : (real)a.error[i], p = master ? *master : w + server_error;
   for (int r = 0; r < (int)a.n; r++) sum += zpd_sent(zpd_record_of(a.records, a.blocks, r), a.first + b, half);
   if (a.n > 0) *m = v > 0 ? *m * (real)u.beta1 + sum / (real)a.n + into_grad * p : 0;
   real step = *m * (real)(1 / u.bias1) / (zpd_sqrt(v) * (real)(1 / sqrt(u.bias2)) + (real)u.eps);
   step = step > most ? most : step < -most ? -most : step;
-  if (!master) return owed - decay * p - (real)u.lr * step;
+  if (!master) return server_error - decay * p - (real)u.lr * step;
   *master = p * (1 - decay) - (real)u.lr * step;
   return *master - w;
 }

@@ -1,9 +1,9 @@
-/* 1-bit LAMB once its variance is frozen (formulas: kernels/optimizer/compress.c), over tables of segments as those of
+/* 1-bit LAMB once its variance is frozen (formulas: kernels/optimizer/one_bit.c), over tables of segments as those of
  * a step's end: how the variance would have gone on, and the parameters. */
 #ifndef ZPD_COMPRESS_LAMB_CUH
 #define ZPD_COMPRESS_LAMB_CUH
 
-#include "zpd_compress.cuh"
+#include "zpd_one_bit.cuh"
 #include "zpd_step.cuh"
 
 /* What all ranks have sent of an element, on average. */

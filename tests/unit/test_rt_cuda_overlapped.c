@@ -1,7 +1,8 @@
-/* What moves beside the units (runtime/cuda/beside.c), on the emulated GPU, whose streams run as late as they may: a
- * walk as trainers have it, with copies for gathers, units and scatters, so that the host waits for nothing in between.
- * Each of the two streams is the first to be waited for, so a missing wait in either direction changes numbers. Forward
- * only gathers, the second part of a split backward only scatters: there no other wait stands in for a missing one. */
+/* What moves alongside the units (runtime/cuda/overlapped.c), on the emulated GPU, whose streams run as late as they
+ * may: a walk as trainers have it, with copies for gathers, units and scatters, so that the host waits for nothing in
+ * between. Each of the two streams is the first to be waited for, so a missing wait in either direction changes
+ * numbers. Forward only gathers, the second part of a split backward only scatters: there no other wait stands in for a
+ * missing one. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include "../device/image.h"
@@ -30,7 +31,7 @@ static zpr *open_gpu(void) {
   char **argv = NULL;
   stage = (zpr_stage){.arena_bytes = REGIONS * BYTES, .moment1 = -1, .moment2 = -1};
   program = (zpr_program){
-      .name = "beside", .dtype = ZPK_F64, .tensor = 1, .pipeline = 1, .data = 1, .zero = 3, .moves_beside = true};
+      .name = "alongside", .dtype = ZPK_F64, .tensor = 1, .pipeline = 1, .data = 1, .zero = 3, .moves_overlap = true};
   program.batch = 2, program.sequence = 5;
   program.stages = &stage;
   device_image(&program);
@@ -42,15 +43,15 @@ static void *region(zpr *c, int64_t i) { return zpr_at(c, i * BYTES); }
 static void *ring(zpr *c, zpr_ring which, int64_t j) { return region(c, RINGS + 2 * which + j % 2); }
 
 static void gather(zpr *c, int64_t j) {
-  zpr_beside(c, ZPR_PARAM_RING, j % 2);
+  zpr_overlapped(c, ZPR_PARAM_RING, j % 2);
   zpr_copy(c, ring(c, ZPR_PARAM_RING, j), region(c, SHARDS + j), BYTES);
-  zpr_beside_end(c, ZPR_PARAM_RING, j % 2);
+  zpr_overlapped_end(c, ZPR_PARAM_RING, j % 2);
 }
 
 static void scatter(zpr *c, int64_t j) {
-  zpr_beside(c, ZPR_GRAD_RING, j % 2);
+  zpr_overlapped(c, ZPR_GRAD_RING, j % 2);
   zpr_copy(c, region(c, SUMS + j), ring(c, ZPR_GRAD_RING, j), BYTES);
-  zpr_beside_end(c, ZPR_GRAD_RING, j % 2);
+  zpr_overlapped_end(c, ZPR_GRAD_RING, j % 2);
 }
 
 static void walk(zpr *c, bool gathers, bool scatters) {
@@ -76,16 +77,16 @@ typedef struct order {
 /* The update writes other parameters before every step. */
 static void run_step(zpr *c, const order *o, int step) {
   for (int64_t j = 0; j < UNITS; j++) zpr_copy(c, region(c, SHARDS + j), region(c, UPDATED + step * UNITS + j), BYTES);
-  zpr_beside_join(c);
+  zpr_overlapped_join(c);
   walk(c, o->gathers, o->scatters);
-  zpr_beside_join(c);
+  zpr_overlapped_join(c);
   for (int64_t j = 0; j < UNITS; j++) zpr_copy(c, region(c, RESULT + j), region(c, SUMS + j), BYTES);
 }
 
-static void wait_beside(zpr *c) {
-  zpr_beside(c, ZPR_GRAD_RING, 0);
+static void wait_overlapped(zpr *c) {
+  zpr_overlapped(c, ZPR_GRAD_RING, 0);
   zpr_cuda_wait(c);
-  zpr_beside_end(c, ZPR_GRAD_RING, 0);
+  zpr_overlapped_end(c, ZPR_GRAD_RING, 0);
 }
 
 static void check(zpr *c, const char *what, int64_t first, int step) {
@@ -97,13 +98,13 @@ static void check(zpr *c, const char *what, int64_t first, int step) {
   }
 }
 
-ParameterizedTestParameters(beside, neither_stream_runs_ahead) {
+ParameterizedTestParameters(alongside, neither_stream_runs_ahead) {
   static order orders[] = {{true, true, false}, {true, false, false}, {false, true, false},
                            {true, true, true},  {true, false, true},  {false, true, true}};
   return cr_make_param_array(order, orders, sizeof orders / sizeof *orders);
 }
 
-ParameterizedTest(order *o, beside, neither_stream_runs_ahead) {
+ParameterizedTest(order *o, alongside, neither_stream_runs_ahead) {
   zpr *c = open_gpu();
   double values[N];
   for (int64_t k = 0; k < STEPS * UNITS; k++) {
@@ -112,7 +113,7 @@ ParameterizedTest(order *o, beside, neither_stream_runs_ahead) {
   }
   for (int step = 0; step < STEPS; step++) {
     run_step(c, o, step);
-    if (o->other_first) wait_beside(c);
+    if (o->other_first) wait_overlapped(c);
     check(c, "unit", READ, step);
     if (o->scatters) check(c, "gradients of unit", RESULT, step);
   }

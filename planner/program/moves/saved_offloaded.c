@@ -5,40 +5,40 @@
 
 #include <zplan/buf.h>
 
-static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_ACTIVATIONS) > 0; }
+static bool applies(const zp_move_scope *x) { return zp_eighths_offloaded(x, ZP_STATE_ACTIVATIONS) > 0; }
 
 /* Bytes off the device, and their room on disks. A relaxation: of units together, less what rounding to whole lines or
  * pages keeps of each of them at most. */
-static int64_t away_of(const zp_move_scope *x, int64_t *room) {
-  int eighths = zp_eighths_away(x, ZP_STATE_ACTIVATIONS);
+static int64_t offloaded_of(const zp_move_scope *x, int64_t *room) {
+  int eighths = zp_eighths_offloaded(x, ZP_STATE_ACTIVATIONS);
   if (x->together) {
     int64_t kept = x->units * ((zp_on_disk(x, ZP_STATE_ACTIVATIONS) ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES) + 8);
-    int64_t away = x->saved_bytes / 8 * eighths - (eighths < 8 ? kept : 0);
-    return *room = away > 0 ? away : 0;
+    int64_t offloaded = x->saved_bytes / 8 * eighths - (eighths < 8 ? kept : 0);
+    return *room = offloaded > 0 ? offloaded : 0;
   }
   int64_t saved = x->lowered->segments[x->segment].saved_bytes;
-  *room = zp_saved_away_stride(x->choice, saved);
-  return zp_saved_away(x->choice, saved);
+  *room = zp_saved_offloaded_stride(x->choice, saved);
+  return zp_saved_offloaded(x->choice, saved);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   enum { READ_AND_WRITTEN = 2 };
   int64_t saved = x->together ? x->saved_bytes : x->lowered->segments[x->segment].saved_bytes, room;
-  int64_t away = away_of(x, &room);
+  int64_t offloaded = offloaded_of(x, &room);
   bool changed = !x->together && x->lowered->segments[x->segment].changes_saved;
   if (x->act != ZP_ACT_F) {
-    zp_move in = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT),
+    zp_move in = zp_move_begin(x, &zp_saved_offloaded_strategy, ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT),
             stays = in;
     stays.wait = ZP_WAIT_AT_ONCE;
-    zp_emit_up(x, &in, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
-    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+    zp_emit_up(x, &in, ZP_STATE_ACTIVATIONS, offloaded, 1, room, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - offloaded, READ_AND_WRITTEN, emit, user);
   }
   if (x->act == ZP_ACT_F || (x->act == ZP_ACT_BI && changed)) {
-    zp_move out = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER),
+    zp_move out = zp_move_begin(x, &zp_saved_offloaded_strategy, ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER),
             stays = out;
     stays.wait = ZP_WAIT_AT_ONCE;
-    zp_emit_down(x, &out, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
-    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+    zp_emit_down(x, &out, ZP_STATE_ACTIVATIONS, offloaded, 1, room, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - offloaded, READ_AND_WRITTEN, emit, user);
   }
 }
 
@@ -51,10 +51,10 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
  * of a ring, from which one part goes to its slot and the other one to the host, and back. */
 static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_stage *s = p->stage;
-  int64_t away = s->pooled ? s->slots * s->away_stride : p->totals->away_bytes;
+  int64_t offloaded = s->pooled ? s->slots * s->offloaded_stride : p->totals->offloaded_bytes;
   bool disk = zp_on_disk(x, ZP_STATE_ACTIVATIONS);
-  zp_need(p, ZP_REGION_HOST_SLOTS, disk ? ZP_WINDOWS * p->totals->unit_away_bytes : away);
-  zp_need(p, ZP_REGION_FILE_SLOTS, disk ? away : 0);
+  zp_need(p, ZP_REGION_HOST_SLOTS, disk ? ZP_WINDOWS * p->totals->unit_offloaded_bytes : offloaded);
+  zp_need(p, ZP_REGION_FILE_SLOTS, disk ? offloaded : 0);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
@@ -66,8 +66,8 @@ static zp_move_limits limits(const zp_spec *spec) {
   return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
 }
 
-const zp_move_strategy zp_saved_away_strategy = {
-    .name = "saved values away",
+const zp_move_strategy zp_saved_offloaded_strategy = {
+    .name = "saved values offloaded",
     .applies = applies,
     .make = make,
     .explain = explain,
@@ -75,5 +75,5 @@ const zp_move_strategy zp_saved_away_strategy = {
     .regions = regions,
     .refuses = refuses,
     .limits = limits,
-    .provides = 1u << ZP_MOVE_NEED_SAVED_AWAY,
+    .provides = 1u << ZP_MOVE_NEED_SAVED_OFFLOADED,
 };

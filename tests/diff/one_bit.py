@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """1-bit Adam: what a trainer does before and after its variance freezes, what it sends, and that it learns.
 
-    compress.py [--verbose]
+    one_bit.py [--verbose]
 
 1. Layouts with the same data ranks and no tensor split train the same: signs and scales belong to blocks that begin where
    parameters do, so pipelines, cuts, rank orders and recomputation change nothing but rounding, and tied copies stay equal.
@@ -14,7 +14,7 @@
    plain Adam. GPU trainers, on an emulated GPU, go on from a CPU trainer's.
 5. GPU trainers train what CPU trainers do.
 6. What does not go together is refused.
-The arithmetic of the exchange is tested in tests/unit/test_kernels_compress.c.
+The arithmetic of the exchange is tested in tests/unit/test_kernels_one_bit.c.
 """
 import argparse
 import json
@@ -103,8 +103,8 @@ def check_bytes(tally, folder):
 
 
 def check_resume(tally, folder):
-    """Parameters, moments, the number of frozen steps and what ranks owe each other go on: the same layout to the bit. On other data
-    ranks what is owed starts again, so the first loss is the same and later ones are near; that is said."""
+    """Parameters, moments, the number of frozen steps and the ranks' errors go on: the same layout to the bit. On other data
+    ranks errors start again, so the first loss is the same and later ones are near; that is said."""
     one = FAMILIES[0][0]
     places = [os.path.join(folder, "resume%d" % i) for i in range(2)]
     for place in places:

@@ -12,7 +12,7 @@
  *
  * Elements whose variance is zero have had no gradient before it froze: padding, rows of tables for ids that did not
  * occur. A scale divided by their eps would throw them far away, so they take no part and keep their value. Others have
- * a variance that is tiny beside that of their block, as key biases have, whose gradient is rounding noise: their
+ * a variance that is tiny alongside that of their block, as key biases have, whose gradient is rounding noise: their
  * momentum comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba
  * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps.
  *
@@ -40,15 +40,15 @@
 #include <zplan/zpk.h>
 
 #include "real_f32.h"
-#include "compress_template.h"
-#include "compress_shards_template.h"
-#include "compress_lamb_template.h"
-#include "compress_local_template.h"
+#include "one_bit_template.h"
+#include "one_bit_shards_template.h"
+#include "one_bit_lamb_template.h"
+#include "one_bit_local_template.h"
 #include "real_f64.h"
-#include "compress_template.h"
-#include "compress_shards_template.h"
-#include "compress_lamb_template.h"
-#include "compress_local_template.h"
+#include "one_bit_template.h"
+#include "one_bit_shards_template.h"
+#include "one_bit_lamb_template.h"
+#include "one_bit_local_template.h"
 #define TEMPLATE "momentum_template.h"
 #include "every_real.h"
 
@@ -95,12 +95,12 @@ void zpk_frozen_update(const zpk_update *u, void *param, const void *m, const vo
 
 static int64_t block_end(int64_t at, int64_t count) { return at + ZPK_SIGNS < count ? at + ZPK_SIGNS : count; }
 
-void zpk_owe(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count) {
+void zpk_add_to_error(zpk_dtype dtype, const void *grad, double scale, float *error, int64_t count) {
   assert(dtype <= ZPK_F16 && count >= 0);
-  ZPK_BY_REAL(dtype, owe, grad, scale, error, count);
+  ZPK_BY_REAL(dtype, add_to_error, grad, scale, error, count);
 }
 
-void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
+void zpk_pack_error(float *error, int64_t count, zpk_signs to, int64_t block) {
   for (int64_t at = 0, end; at < count; at = end, block++) {
     float x[ZPK_SIGNS];
     end = block_end(at, count);
@@ -112,7 +112,7 @@ void zpk_pack_owed(float *error, int64_t count, zpk_signs to, int64_t block) {
 void zpk_owner_update(const zpk_update *u, const zpk_owner *owner, zpk_records in, zpk_signs to, int64_t block,
                       int64_t count) {
   assert(u->dtype <= ZPK_F16 && in.n >= 0 && count >= 0 && !owner->master == !zpk_is_narrow(u->dtype));
-  assert(!owner->owed == zpk_is_narrow(u->dtype));
+  assert(!owner->server_error == zpk_is_narrow(u->dtype));
   if (u->dtype == ZPK_F64) owner_update_f64(u, owner, in, to, block, count);
   if (u->dtype == ZPK_F32) owner_update_f32(u, owner, in, to, block, count);
   for (int64_t at = 0, end; zpk_is_narrow(u->dtype) && at < count; at = end, block++) {

@@ -35,7 +35,7 @@ typedef struct share {
 
 /* record: byte of the place for records where that of the share begins. */
 static share share_of(zpr *c, int part, int64_t record) {
-  assert(!c->stage->state_away.on_disk);
+  assert(!c->stage->state_offloaded.on_disk);
   int64_t first = zpr_blocks_here(c, part), all = part_elements(c) / ZPK_SIGNS;
   zpr_piece_of_state state = zpr_state_piece(c, 0); /* on the host the arrays stand side by side */
   int64_t from = part * part_elements(c) + first * ZPK_SIGNS - state.first, real = zpk_real_bytes(c->program->dtype);
@@ -93,7 +93,7 @@ static int64_t end_of(const share *s, int64_t record) { return record + s->count
 
 static int64_t record_bytes(const zpr *c) { return part_elements(c) / ZPK_SIGNS * ZPK_SIGNS_BYTES; }
 
-void zpr_pack_away(zpr *c, char *records) {
+void zpr_pack_offloaded(zpr *c, char *records) {
   int64_t at = 0, ticket = 0;
   for (int r = 0; r < c->program->data; r++) {
     share s = share_of(c, r, at);
@@ -105,7 +105,7 @@ void zpr_pack_away(zpr *c, char *records) {
   zpr_copy_wait(c, ticket);
 }
 
-void zpr_average_away(zpr *c, int part, const char *records, char *mean) {
+void zpr_average_offloaded(zpr *c, int part, const char *records, char *mean) {
   share s = share_of(c, part, 0);
   int64_t ticket = 0;
   if (s.count == 0) return;
@@ -119,7 +119,7 @@ void zpr_average_away(zpr *c, int part, const char *records, char *mean) {
   zpr_copy_wait(c, send(&s, mean));
 }
 
-void zpr_unpack_away(zpr *c, const char *records) {
+void zpr_unpack_offloaded(zpr *c, const char *records) {
   int64_t at = 0;
   for (int r = 0; r < c->program->data; r++) {
     share s = share_of(c, r, at);
@@ -157,7 +157,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void zpr_errors_zero(zpr *c) {
   const zpr_stage *s = c->stage;
-  int64_t here = zpr_state_here(c), gone = s->state_away.elements, part = part_elements(c);
+  int64_t here = zpr_state_here(c), gone = s->state_offloaded.elements, part = part_elements(c);
   if (s->error >= 0) zpr_zero(c, zpr_at(c, s->error), errors_here(c, ZPR_WORKER) * 4);
   if (s->server_error >= 0) zpr_zero(c, zpr_at(c, s->server_error), least(here, part) * 4);
   if (zpr_is_zero_one_adam(c->program)) zpr_zero(c, zpr_at(c, s->local_sum), here * zpk_real_bytes(c->program->dtype));

@@ -31,9 +31,9 @@ static exchange *new_exchange(void) {
   return x;
 }
 
-/* Nothing is lost: what went in and did not come out is owed, on average by the workers, and by the server. Errors are
- * kept in f32, so each step may lose a rounding of them. */
-Test(kernels_compress, what_did_not_come_out_is_owed) {
+/* Nothing is lost: what went in and did not come out is in the errors, of the workers on average and of the server.
+ * Errors are kept in f32, so each step may lose a rounding of them. */
+Test(kernels_one_bit, what_did_not_come_out_is_owed) {
   exchange *x = new_exchange();
   static double in[N], out[N];
   for (int step = 0; step < 200; step++) {
@@ -46,9 +46,10 @@ Test(kernels_compress, what_did_not_come_out_is_owed) {
     for (int i = 0; i < N; i++) out[i] += x->out[i];
   }
   for (int i = 0; i < N; i++) {
-    double owed = x->server_error[i];
-    for (int r = 0; r < WORKERS; r++) owed += (double)x->error[r][i] / WORKERS;
-    cr_expect_float_eq(in[i] - out[i], owed, 1e-3, "element %d: %g is missing, %g is owed", i, in[i] - out[i], owed);
+    double server_error = x->server_error[i];
+    for (int r = 0; r < WORKERS; r++) server_error += (double)x->error[r][i] / WORKERS;
+    cr_expect_float_eq(in[i] - out[i], server_error, 1e-3, "element %d: %g is missing, %g is in the errors", i,
+                       in[i] - out[i], server_error);
   }
   cr_expect_eq(x->out[MASKED], 0);
   cr_expect_eq(x->error[0][MASKED], 0);
@@ -56,7 +57,7 @@ Test(kernels_compress, what_did_not_come_out_is_owed) {
 }
 
 /* One worker's first step: the mean absolute value of a block with the signs, sign(0) = +1; the rest is its error. */
-Test(kernels_compress, a_block_by_hand) {
+Test(kernels_one_bit, a_block_by_hand) {
   exchange *x = new_exchange();
   for (int i = 0; i < N; i++) x->m[0][i] = i % 3 == 0 ? -2.0 : i % 3 == 1 ? 1.0 : 0.0;
   zpk_pack_signs(ZPK_F64, x->m[0], x->v, x->error[0], zpk_signs_of(x->records, BLOCKS, 0), 0, BLOCKS);
@@ -76,7 +77,7 @@ Test(kernels_compress, a_block_by_hand) {
 }
 
 /* Where in a buffer a block stands makes no difference: copies of tied weights stay equal. */
-Test(kernels_compress, blocks_are_alike_everywhere) {
+Test(kernels_one_bit, blocks_are_alike_everywhere) {
   exchange *x = new_exchange();
   x->v[MASKED] = 1;
   for (int r = 0; r < WORKERS; r++)
@@ -89,8 +90,8 @@ Test(kernels_compress, blocks_are_alike_everywhere) {
   free(x);
 }
 
-/* The formulas of compress.c once more, with decay, and a step that Adam could not make either. */
-Test(kernels_compress, momentum_and_update) {
+/* The formulas of one_bit.c once more, with decay, and a step that Adam could not make either. */
+Test(kernels_one_bit, momentum_and_update) {
   for (int kind = 0; kind < 2; kind++) {
     zpk_update u = {.dtype = ZPK_F64,
                     .kind = kind,
@@ -115,9 +116,9 @@ Test(kernels_compress, momentum_and_update) {
   cr_expect_float_eq(zpk_most_of_adam(0.9, 0.999), 0.1 / sqrt(0.001), 1e-12);
 }
 
-/* ZeRO 1, three workers and one owner of elements whose last block is shorter: gradients that momentum lacks are owed
- * by the workers, and weights of all ranks and what the owner owes are together the weights by the formula. */
-Test(kernels_compress, owners) {
+/* ZeRO 1, three workers and one owner of elements whose last block is shorter: gradients that momentum lacks are the
+ * workers' errors, and weights of all ranks and the owner's error are together the weights by the formula. */
+Test(kernels_one_bit, owners) {
   enum { COUNT = N - 30 };
   zpk_update u = {.dtype = ZPK_F64,
                   .kind = 0,
@@ -130,8 +131,8 @@ Test(kernels_compress, owners) {
                   .grad_scale = 1}; /* beta1 0: momentum is the mean */
   exchange *x = new_exchange();
   static double w[N], m[N], p[N], in[N], out[N];
-  static float owed[N];
-  zpk_owner owner = {w, NULL, m, x->v, owed};
+  static float server_error[N];
+  zpk_owner owner = {w, NULL, m, x->v, server_error};
   zpk_records records = {WORKERS, x->records, BLOCKS};
   for (int i = 0; i < COUNT; i++) w[i] = p[i] = random_number();
   for (int step = 0; step < 100; step++) {
@@ -141,8 +142,8 @@ Test(kernels_compress, owners) {
         g[i] = random_number() * 1e-2 * pow(10, i % 3);
         in[i] += g[i] / WORKERS;
       }
-      zpk_owe(ZPK_F64, g, 1, x->error[r], COUNT);
-      zpk_pack_owed(x->error[r], COUNT, zpk_signs_of(x->records, BLOCKS, r), 0);
+      zpk_add_to_error(ZPK_F64, g, 1, x->error[r], COUNT);
+      zpk_pack_error(x->error[r], COUNT, zpk_signs_of(x->records, BLOCKS, r), 0);
     }
     zpk_owner_update(&u, &owner, records, zpk_signs_of(x->mean, BLOCKS, 0), 0, COUNT);
     zpk_apply_signs(ZPK_F64, zpk_signs_of(x->mean, BLOCKS, 0), 0, w, COUNT);
@@ -157,8 +158,9 @@ Test(kernels_compress, owners) {
     double late = 0;
     for (int r = 0; r < WORKERS; r++) late += (double)x->error[r][i] / WORKERS;
     if (i != MASKED) cr_expect_float_eq(in[i] - out[i], late, 1e-5, "element %d: %g %g", i, in[i] - out[i], late);
-    cr_expect_float_eq(w[i] + (double)owed[i], p[i], 1e-6, "element %d: %g %g", i, w[i] + (double)owed[i], p[i]);
+    cr_expect_float_eq(w[i] + (double)server_error[i], p[i], 1e-6, "element %d: %g %g", i,
+                       w[i] + (double)server_error[i], p[i]);
   }
-  for (int i = COUNT; i < N; i++) cr_expect(w[i] == 0 && owed[i] == 0 && x->error[0][i] == 0, "element %d", i);
+  for (int i = COUNT; i < N; i++) cr_expect(w[i] == 0 && server_error[i] == 0 && x->error[0][i] == 0, "element %d", i);
   free(x);
 }

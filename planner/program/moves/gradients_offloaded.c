@@ -7,27 +7,27 @@
 
 #include <zplan/buf.h>
 
-static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0; }
+static bool applies(const zp_move_scope *x) { return zp_eighths_offloaded(x, ZP_STATE_GRADIENTS) > 0; }
 
 static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
+  zp_move move = zp_move_begin(x, &zp_gradients_offloaded, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     if (!zp_kinds[walk.bucket.kind].trained) continue;
-    int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
+    int64_t offloaded = zp_bucket_offloaded(x, &walk.bucket, ZP_STATE_GRADIENTS);
     int param = walk.bucket.param;
     zp_move sum = move;
     sum.times = param < 0 || zp_is_first_user(x, param) ? x->microbatches - 1 : x->microbatches;
-    zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+    zp_emit_down(x, &move, ZP_STATE_GRADIENTS, offloaded, bytes, offloaded, emit, user);
     if (sum.times == 0) continue;
-    if (zp_on_disk(x, ZP_STATE_GRADIENTS)) zp_emit_copy(x, &sum, ZP_QUEUE_READ, away, bytes, emit, user);
-    zp_emit_copy(x, &sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
+    if (zp_on_disk(x, ZP_STATE_GRADIENTS)) zp_emit_copy(x, &sum, ZP_QUEUE_READ, offloaded, bytes, emit, user);
+    zp_emit_copy(x, &sum, ZP_QUEUE_HOST_MEMORY, offloaded, 3 * bytes, emit, user);
   }
 }
 
 /* What a rank sums of a tied weight. */
-static int64_t tied_away(const zp_move_scope *x, const zp_tied *tie) {
+static int64_t tied_offloaded(const zp_move_scope *x, const zp_tied *tie) {
   zp_bucket_walk walk = {0};
   zp_move_scope unit = *x;
   unit.moment = ZP_MOMENT_ACTION;
@@ -37,19 +37,19 @@ static int64_t tied_away(const zp_move_scope *x, const zp_tied *tie) {
       if (walk.bucket.param == tie->param) {
         int owners =
             zp_shards_state(x->choice) && !zp_shards_gradients(x->choice) ? zp_holders(x->choice, walk.bucket.kind) : 1;
-        return zp_bucket_away(&unit, &walk.bucket, ZP_STATE_GRADIENTS) / owners;
+        return zp_bucket_offloaded(&unit, &walk.bucket, ZP_STATE_GRADIENTS) / owners;
       }
   return 0;
 }
 
 static void make_ties(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
-  zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  zp_move move = zp_move_begin(x, &zp_gradients_offloaded, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   for (int i = 0; i < x->program->tied.len; i++) {
     const zp_tied *tie = &x->program->tied.data[i];
-    int64_t away = tied_away(x, tie);
-    zp_emit_copy(x, &move, ZP_QUEUE_READ, away, bytes, emit, user);
-    zp_emit_copy(x, &move, ZP_QUEUE_WRITE, away, bytes, emit, user);
+    int64_t offloaded = tied_offloaded(x, tie);
+    zp_emit_copy(x, &move, ZP_QUEUE_READ, offloaded, bytes, emit, user);
+    zp_emit_copy(x, &move, ZP_QUEUE_WRITE, offloaded, bytes, emit, user);
   }
 }
 
@@ -61,13 +61,13 @@ static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_GRADIENTS), state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER),
           here = gone - state;
   if (disk && x->program) make_ties(x, emit, user);
-  zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
+  zp_move norm = zp_move_begin(x, &zp_gradients_offloaded, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
   if (disk) zp_emit_copy(x, &norm, ZP_QUEUE_READ, gone, bytes, emit, user);
   zp_emit_copy(x, &norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
   zp_move_when when = zp_gradients_come_down(x->lowered);
-  zp_move read = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_STEP);
+  zp_move read = zp_move_begin(x, &zp_gradients_offloaded, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_STEP);
   if (disk) zp_emit_copy(x, &read, ZP_QUEUE_READ, least(gone, state), bytes, emit, user);
-  zp_move up = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
+  zp_move up = zp_move_begin(x, &zp_gradients_offloaded, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
   zp_emit_up(x, &up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);
 }
 
@@ -83,7 +83,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 
 static void regions(const zp_move_scope *x, zp_placing *p) {
   zp_need_landing(x, p);
-  zp_need_away(x, p, ZP_STATE_GRADIENTS, ZP_REGION_HOST_GRADS, ZP_REGION_FILE_GRADS, x->lowered->grad_bytes);
+  zp_need_offloaded(x, p, ZP_STATE_GRADIENTS, ZP_REGION_HOST_GRADS, ZP_REGION_FILE_GRADS, x->lowered->grad_bytes);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
@@ -102,8 +102,8 @@ static zp_move_limits limits(const zp_spec *spec) {
   return ZP_LIMITS_IF(spec->cluster.node.device.is_cpu, on_cpus);
 }
 
-const zp_move_strategy zp_gradients_away = {
-    .name = "gradients away",
+const zp_move_strategy zp_gradients_offloaded = {
+    .name = "gradients offloaded",
     .applies = applies,
     .make = make,
     .explain = explain,
@@ -112,5 +112,5 @@ const zp_move_strategy zp_gradients_away = {
     .refuses = refuses,
     .limits = limits,
     .lacks = lacks,
-    .provides = 1u << ZP_MOVE_NEED_GRADIENTS_AWAY,
+    .provides = 1u << ZP_MOVE_NEED_GRADIENTS_OFFLOADED,
 };

@@ -1,4 +1,4 @@
-/* Signs, scales and the frozen update in what momentum is kept in, f32 or f64: see compress.c. */
+/* Signs, scales and the frozen update in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 /* Bits and scale of the first `count` of ZPK_SIGNS elements x, whose errors are what the two leave out. v NULL: all of
  * them take part. error NULL: it is not kept. */

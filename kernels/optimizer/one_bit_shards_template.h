@@ -1,6 +1,7 @@
-/* 1-bit Adam with ZeRO 1 in what momentum is kept in, f32 or f64: see compress.c. */
+/* 1-bit Adam with ZeRO 1 in what momentum is kept in, f32 or f64: see one_bit.c. */
 
-ZPK_CLONES static void NAME(owe)(const REAL *restrict grad, double scale, float *restrict error, int64_t count) {
+ZPK_CLONES static void NAME(add_to_error)(const REAL *restrict grad, double scale, float *restrict error,
+                                          int64_t count) {
   REAL by = (REAL)scale;
   for (int64_t i = 0; i < count; i++) error[i] = (float)((REAL)error[i] + grad[i] * by);
 }
@@ -21,11 +22,11 @@ static void NAME(change)(const zpk_update *u, const zpk_owner *o, zpk_records in
   const REAL *w = o->weights, *v = o->v;
   REAL *master = o->master, *m = o->m;
   for (int i = 0; i < n; i++) {
-    REAL owed = master ? 0 : (REAL)o->owed[i], p = master ? master[i] : w[i] + owed;
+    REAL server_error = master ? 0 : (REAL)o->server_error[i], p = master ? master[i] : w[i] + server_error;
     if (in.n > 0) m[i] = v[i] > 0 ? m[i] * beta1 + NAME(mean_sent)(in, b, i) + into_grad * p : 0;
     REAL step = m[i] * per_bias1 / (REAL_SQRT(v[i]) * per_root_bias2 + eps);
     step = step > most ? most : step < -most ? -most : step;
-    x[i] = owed - decay * p - lr * step;
+    x[i] = server_error - decay * p - lr * step;
     if (master) x[i] = (master[i] = p * (1 - decay) - lr * step) - w[i];
   }
 }
@@ -37,12 +38,12 @@ static void NAME(owner_update)(const zpk_update *u, const zpk_owner *owner, zpk_
     REAL x[ZPK_SIGNS];
     int n = (int)(count - at < ZPK_SIGNS ? count - at : ZPK_SIGNS);
     NAME(change)(u, &o, in, b, n, x);
-    NAME(pack)(x, NULL, n, o.owed, to, b);
+    NAME(pack)(x, NULL, n, o.server_error, to, b);
     o.weights = (REAL *)o.weights + n;
     o.m = (REAL *)o.m + n;
     o.v = (const REAL *)o.v + n;
     if (o.master) o.master = (REAL *)o.master + n;
-    if (o.owed) o.owed += n;
+    if (o.server_error) o.server_error += n;
   }
 }
 

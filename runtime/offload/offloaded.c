@@ -1,6 +1,6 @@
 /* Windows take turns. One of them is free for the next turn when nothing is copied from it or to it, and what was put
  * into it is in the file; of what was read ahead the reader has its turn first. */
-#include "away.h"
+#include "offloaded.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,54 +14,54 @@ typedef struct window {
   int64_t reading, writing; /* tickets of the file */
 } window;
 
-struct zpr_aways {
-  window window[ZPR_CLASSES][ZPR_AWAY_WINDOWS];
+struct zpr_offload {
+  window window[ZPR_CLASSES][ZPR_OFFLOADED_WINDOWS];
   int turn[ZPR_CLASSES];
-  int open; /* 1 + the window that zpr_away_open_some has; 0: none */
+  int open; /* 1 + the window that zpr_offloaded_open_some has; 0: none */
   zpr_class open_class;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static const zpr_away *away_of(const zpr *c, zpr_class class) {
-  return class == ZPR_CLASS_PARAMS ? &c->stage->params_away : &c->stage->grads_away;
+static const zpr_offloaded *offloaded_of(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? &c->stage->params_offloaded : &c->stage->grads_offloaded;
 }
 
 static int64_t element_bytes(const zpr *c, zpr_class class) {
   return class == ZPR_CLASS_PARAMS ? zpk_bytes(c->program->dtype) : zpr_gradient_bytes(c);
 }
 
-void zpr_away_open(zpr *c) { c->state->aways = zpr_alloc(c, 1, sizeof *c->state->aways); }
+void zpr_offloaded_open(zpr *c) { c->state->offload = zpr_alloc(c, 1, sizeof *c->state->offload); }
 
-void zpr_away_close(zpr *c) {
-  free(c->state->aways);
-  c->state->aways = NULL;
+void zpr_offloaded_close(zpr *c) {
+  free(c->state->offload);
+  c->state->offload = NULL;
 }
 
-int64_t zpr_away_most(const zpr *c, zpr_class class) {
-  const zpr_away *away = away_of(c, class);
-  return away->on_disk ? away->window : INT64_MAX;
+int64_t zpr_offloaded_most(const zpr *c, zpr_class class) {
+  const zpr_offloaded *offloaded = offloaded_of(c, class);
+  return offloaded->on_disk ? offloaded->window : INT64_MAX;
 }
 
 static char *window_at(zpr *c, zpr_class class, int number) {
-  const zpr_away *away = away_of(c, class);
-  int64_t bytes = away->window * element_bytes(c, class);
-  zpr_host_used(c, away->host + (number + 1) * bytes);
-  return (char *)zpr_host_at(c, away->host) + number * bytes;
+  const zpr_offloaded *offloaded = offloaded_of(c, class);
+  int64_t bytes = offloaded->window * element_bytes(c, class);
+  zpr_host_used(c, offloaded->host + (number + 1) * bytes);
+  return (char *)zpr_host_at(c, offloaded->host) + number * bytes;
 }
 
 static char *on_host(zpr *c, zpr_class class, int64_t first) {
-  return (char *)zpr_host_at(c, away_of(c, class)->host) + first * element_bytes(c, class);
+  return (char *)zpr_host_at(c, offloaded_of(c, class)->host) + first * element_bytes(c, class);
 }
 
 /* ---- the file ---- */
 
 static int64_t place(const zpr *c, zpr_class class, int64_t first) {
-  return away_of(c, class)->file + first * element_bytes(c, class);
+  return offloaded_of(c, class)->file + first * element_bytes(c, class);
 }
 
 static void start_write(zpr *c, zpr_class class, int number) {
-  window *w = &c->state->aways->window[class][number];
+  window *w = &c->state->offload->window[class][number];
   if (!w->put) return;
   zpr_copy_wait(c, w->copied);
   w->copied = 0;
@@ -71,7 +71,7 @@ static void start_write(zpr *c, zpr_class class, int number) {
 }
 
 static void finish(zpr *c, zpr_class class, int number) {
-  window *w = &c->state->aways->window[class][number];
+  window *w = &c->state->offload->window[class][number];
   start_write(c, class, number);
   zpr_copy_wait(c, w->copied);
   zpr_file_wait(c, w->reading);
@@ -85,10 +85,10 @@ static bool overlaps(const window *w, int64_t first, int64_t count) {
 
 /* The next window whose turn it is; -1: all of them wait for their readers. */
 static int next_window(zpr *c, zpr_class class) {
-  zpr_aways *a = c->state->aways;
-  for (int i = 0; i < ZPR_AWAY_WINDOWS; i++) {
+  zpr_offload *a = c->state->offload;
+  for (int i = 0; i < ZPR_OFFLOADED_WINDOWS; i++) {
     int number = a->turn[class];
-    a->turn[class] = (number + 1) % ZPR_AWAY_WINDOWS;
+    a->turn[class] = (number + 1) % ZPR_OFFLOADED_WINDOWS;
     if (a->window[class][number].ahead) continue;
     finish(c, class, number);
     return number;
@@ -97,8 +97,8 @@ static int next_window(zpr *c, zpr_class class) {
 }
 
 static void start_read(zpr *c, zpr_class class, int number, int64_t first, int64_t count) {
-  window *all = c->state->aways->window[class], *w = &all[number];
-  for (int i = 0; i < ZPR_AWAY_WINDOWS; i++) {
+  window *all = c->state->offload->window[class], *w = &all[number];
+  for (int i = 0; i < ZPR_OFFLOADED_WINDOWS; i++) {
     if (!overlaps(&all[i], first, count)) continue;
     start_write(c, class, i);
     zpr_file_wait(c, all[i].writing);
@@ -111,26 +111,26 @@ static void start_read(zpr *c, zpr_class class, int number, int64_t first, int64
 
 /* ---- views ---- */
 
-void zpr_away_ahead(zpr *c, zpr_class class, int64_t first, int64_t count) {
-  if (!away_of(c, class)->on_disk || count == 0) return;
+void zpr_offloaded_ahead(zpr *c, zpr_class class, int64_t first, int64_t count) {
+  if (!offloaded_of(c, class)->on_disk || count == 0) return;
   int number = next_window(c, class);
   if (number < 0) return;
   start_read(c, class, number, first, count);
-  c->state->aways->window[class][number].ahead = true;
+  c->state->offload->window[class][number].ahead = true;
 }
 
-static int read_ahead(const zpr_aways *a, zpr_class class, int64_t first, int64_t count) {
-  for (int i = 0; i < ZPR_AWAY_WINDOWS; i++) {
+static int read_ahead(const zpr_offload *a, zpr_class class, int64_t first, int64_t count) {
+  for (int i = 0; i < ZPR_OFFLOADED_WINDOWS; i++) {
     const window *w = &a->window[class][i];
     if (w->ahead && w->first == first && w->count == count) return i;
   }
   return -1;
 }
 
-zpr_view zpr_away_read(zpr *c, zpr_class class, int64_t first, int64_t count) {
-  zpr_aways *a = c->state->aways;
-  assert(count <= zpr_away_most(c, class));
-  if (!away_of(c, class)->on_disk) return (zpr_view){on_host(c, class, first), -1};
+zpr_view zpr_offloaded_read(zpr *c, zpr_class class, int64_t first, int64_t count) {
+  zpr_offload *a = c->state->offload;
+  assert(count <= zpr_offloaded_most(c, class));
+  if (!offloaded_of(c, class)->on_disk) return (zpr_view){on_host(c, class, first), -1};
   int number = read_ahead(a, class, first, count);
   if (number < 0) {
     number = next_window(c, class);
@@ -144,51 +144,51 @@ zpr_view zpr_away_read(zpr *c, zpr_class class, int64_t first, int64_t count) {
   return (zpr_view){window_at(c, class, number), number};
 }
 
-zpr_view zpr_away_room(zpr *c, zpr_class class, int64_t first, int64_t count) {
-  assert(count <= zpr_away_most(c, class));
-  if (!away_of(c, class)->on_disk) return (zpr_view){on_host(c, class, first), -1};
+zpr_view zpr_offloaded_room(zpr *c, zpr_class class, int64_t first, int64_t count) {
+  assert(count <= zpr_offloaded_most(c, class));
+  if (!offloaded_of(c, class)->on_disk) return (zpr_view){on_host(c, class, first), -1};
   int number = next_window(c, class);
   assert(number >= 0);
   return (zpr_view){window_at(c, class, number), number};
 }
 
-void zpr_away_leaves(zpr *c, zpr_class class, zpr_view view, int64_t ticket) {
-  if (view.window >= 0) c->state->aways->window[class][view.window].copied = ticket;
+void zpr_offloaded_leaves(zpr *c, zpr_class class, zpr_view view, int64_t ticket) {
+  if (view.window >= 0) c->state->offload->window[class][view.window].copied = ticket;
 }
 
 /* A copy that is under way is waited for when the next one has been given. */
-void zpr_away_put(zpr *c, zpr_class class, zpr_view view, int64_t first, int64_t count, int64_t ticket) {
+void zpr_offloaded_put(zpr *c, zpr_class class, zpr_view view, int64_t first, int64_t count, int64_t ticket) {
   if (view.window < 0) return;
-  window *all = c->state->aways->window[class];
-  for (int i = 0; i < ZPR_AWAY_WINDOWS; i++)
+  window *all = c->state->offload->window[class];
+  for (int i = 0; i < ZPR_OFFLOADED_WINDOWS; i++)
     if (i != view.window) start_write(c, class, i);
   all[view.window] = (window){.first = first, .count = count, .put = true, .copied = ticket};
   if (ticket == 0) start_write(c, class, view.window);
 }
 
-void zpr_away_settle(zpr *c, zpr_class class) {
-  if (!away_of(c, class)->on_disk) return;
-  for (int i = 0; i < ZPR_AWAY_WINDOWS; i++) finish(c, class, i);
+void zpr_offloaded_settle(zpr *c, zpr_class class) {
+  if (!offloaded_of(c, class)->on_disk) return;
+  for (int i = 0; i < ZPR_OFFLOADED_WINDOWS; i++) finish(c, class, i);
 }
 
 /* ---- between steps ---- */
 
-void zpr_away_flush(zpr *c) {
-  zpr_aways *a = c->state->aways;
+void zpr_offloaded_flush(zpr *c) {
+  zpr_offload *a = c->state->offload;
   if (!a || a->open == 0) return; /* NULL: nothing was ever opened */
   finish(c, a->open_class, a->open - 1);
   a->open = 0;
 }
 
-void *zpr_away_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count, bool to_read) {
-  zpr_aways *a = c->state->aways;
-  const zpr_away *away = away_of(c, class);
-  if (!away->on_disk) return on_host(c, class, first);
+void *zpr_offloaded_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count, bool to_read) {
+  zpr_offload *a = c->state->offload;
+  const zpr_offloaded *offloaded = offloaded_of(c, class);
+  if (!offloaded->on_disk) return on_host(c, class, first);
   window *w = a->open ? &a->window[a->open_class][a->open - 1] : NULL;
   if (!w || a->open_class != class || !overlaps(w, first, 1)) {
-    int64_t begin = first / away->window * away->window, held = zpr_held(c, class) - zpr_held_here(c, class);
-    zpr_away_flush(c);
-    a->open = 1 + zpr_away_read(c, class, begin, least(away->window, held - begin)).window;
+    int64_t begin = first / offloaded->window * offloaded->window, held = zpr_held(c, class) - zpr_held_here(c, class);
+    zpr_offloaded_flush(c);
+    a->open = 1 + zpr_offloaded_read(c, class, begin, least(offloaded->window, held - begin)).window;
     a->open_class = class;
     w = &a->window[class][a->open - 1];
   }
@@ -197,12 +197,12 @@ void *zpr_away_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count,
   return window_at(c, class, a->open - 1) + (first - w->first) * element_bytes(c, class);
 }
 
-void zpr_away_zero(zpr *c, zpr_class class, int64_t count) {
+void zpr_offloaded_zero(zpr *c, zpr_class class, int64_t count) {
   for (int64_t first = 0, n; first < count; first += n) {
-    n = least(count - first, zpr_away_most(c, class));
-    zpr_view view = zpr_away_room(c, class, first, n);
+    n = least(count - first, zpr_offloaded_most(c, class));
+    zpr_view view = zpr_offloaded_room(c, class, first, n);
     memset(view.at, 0, (size_t)(n * element_bytes(c, class)));
-    zpr_away_put(c, class, view, first, n, 0);
+    zpr_offloaded_put(c, class, view, first, n, 0);
   }
-  zpr_away_settle(c, class);
+  zpr_offloaded_settle(c, class);
 }

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-static const char text[] = "#include \"zpd_compress.cuh\"\n"
-                           "#include \"zpd_compress_lamb.cuh\"\n"
-                           "#include \"zpd_compress_local.cuh\"\n";
+static const char text[] = "#include \"zpd_one_bit.cuh\"\n"
+                           "#include \"zpd_one_bit_lamb.cuh\"\n"
+                           "#include \"zpd_one_bit_local.cuh\"\n";
 enum { REALS = 2, DTYPES = 4, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
 static device_texts texts = {.text = text};
 static void close_texts(void) { device_texts_close(&texts); }
-TestSuite(kernels_cuda_compress, .fini = close_texts);
+TestSuite(kernels_cuda_one_bit, .fini = close_texts);
 
 static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
   float narrow = (float)value;
@@ -79,8 +79,8 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   free(m), free(v), free(error), free(want_error), free(got_m);
 }
 
-/* Blocks of a record behind `here` belong to somebody else. */
-Test(kernels_cuda_compress, blocks_that_are_elsewhere) {
+/* Blocks of a record after `here` belong to somebody else. */
+Test(kernels_cuda_one_bit, blocks_that_are_elsewhere) {
   enum { HERE = 9 };
   void *m = numbers(ZPK_F32, 1, false), *v = numbers(ZPK_F32, 2, true);
   float *error = numbers(ZPK_F32, 3, false), *want_error = copy_of(error, COUNT * 4);
@@ -99,7 +99,7 @@ Test(kernels_cuda_compress, blocks_that_are_elsewhere) {
   free(m), free(v), free(error), free(want_error), free(got_m);
 }
 
-Test(kernels_cuda_compress, signs) {
+Test(kernels_cuda_one_bit, signs) {
   for (int dtype = 0; dtype < REALS; dtype++)
     for (int grid = 1; grid <= 3; grid++) check_signs((zpk_dtype)dtype, grid);
 }
@@ -126,7 +126,7 @@ static zpd_update arguments_of(const zpk_update *u) {
 
 /* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit weights the
  * rest is f32, and they are rounded from the parameters. */
-Test(kernels_cuda_compress, update) {
+Test(kernels_cuda_one_bit, update) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int way = 0; way < 4; way++) {
       zpk_update u = {.dtype = (zpk_dtype)dtype,
@@ -163,7 +163,7 @@ Test(kernels_cuda_compress, update) {
 
 /* 1-bit LAMB: how the variance goes on, in two segments, the first in two blocks of threads; then the parameters, each
  * segment with a ratio and a decay of its own. */
-Test(kernels_cuda_compress, lamb) {
+Test(kernels_cuda_one_bit, lamb) {
   enum { CUT = 17 * ZPK_SIGNS };
   for (int dtype = 0; dtype < DTYPES; dtype++) {
     zpk_update u = {.dtype = (zpk_dtype)dtype,
@@ -217,7 +217,7 @@ Test(kernels_cuda_compress, lamb) {
 
 /* With ZeRO 1 an owner's momentum and variance by all ranks' records, of which its elements begin block FIRST; then the
  * weights by that momentum, with LAMB's decay. */
-Test(kernels_cuda_compress, lamb_owner) {
+Test(kernels_cuda_one_bit, lamb_owner) {
   enum { FIRST = 2, OWN = COUNT - FIRST * ZPK_SIGNS };
   for (int way = 0; way < DTYPES; way++) {
     zpk_update u = {.dtype = (zpk_dtype)way,
@@ -238,7 +238,7 @@ Test(kernels_cuda_compress, lamb_owner) {
     memset(want, 0, sizeof want), memset(record, 0, sizeof record);
     for (int r = 0; r < RANKS; r++) {
       float *other = numbers(ZPK_F32, 10 + r, false);
-      zpk_pack_owed(other, COUNT, zpk_signs_of(records, BLOCKS, r), 0);
+      zpk_pack_error(other, COUNT, zpk_signs_of(records, BLOCKS, r), 0);
       free(other);
     }
     char *m = numbers(kept, 3, false), *v = numbers(kept, 4, true), *fresh = numbers(kept, 6, true),
@@ -262,24 +262,26 @@ Test(kernels_cuda_compress, lamb_owner) {
 
     void *weight = numbers(u.dtype, 1, false), *master = narrow ? numbers(kept, 7, false) : NULL,
          *got_master = narrow ? copy_of(master, bytes) : NULL;
-    float *owed = numbers(ZPK_F32, 8, false), *got_owed = copy_of(owed, COUNT * 4);
-    zpk_owner owner = {weight, master, m + at, v + at, narrow ? NULL : owed};
+    float *server_error = numbers(ZPK_F32, 8, false), *got_server_error = copy_of(server_error, COUNT * 4);
+    zpk_owner owner = {weight, master, m + at, v + at, narrow ? NULL : server_error};
     zpk_owner_update(&u, &owner, (zpk_records){0, NULL, BLOCKS}, zpk_signs_of(want, BLOCKS, 0), FIRST, OWN);
-    zpd_owned b = {.update = arguments_of(&u), .error = narrow ? NULL : got_owed, .record = record, .blocks = BLOCKS};
+    zpd_owned b = {
+        .update = arguments_of(&u), .error = narrow ? NULL : got_server_error, .record = record, .blocks = BLOCKS};
     b.update.weight = weight, b.update.param = got_master, b.update.m = m + at, b.update.v = v + at;
     b.update.count = OWN, b.first = FIRST;
     device_launch(device_text(&texts, way), "zpd_owner_update", &b, 2, 1, 1, ZPD_FLAT_THREADS);
     if (narrow) expect_near(kept, got_master, master, "master weights");
     for (int i = 0; i < OWN && !narrow; i++)
-      cr_assert(fabsf(got_owed[i] - owed[i]) <= 1e-6f, "owed %d: %g, %g", i, (double)got_owed[i], (double)owed[i]);
+      cr_assert(fabsf(got_server_error[i] - server_error[i]) <= 1e-6f, "error %d: %g, %g", i,
+                (double)got_server_error[i], (double)server_error[i]);
     free(m), free(v), free(fresh), free(got_m), free(got_fresh);
-    free(weight), free(master), free(got_master), free(owed), free(got_owed);
+    free(weight), free(master), free(got_master), free(server_error), free(got_server_error);
   }
 }
 
 /* 0/1 Adam: the variance, a step's momentum added and decay of the weights of the last exchange, weights to go on with,
  * and the mean at an exchange. */
-Test(kernels_cuda_compress, local_steps) {
+Test(kernels_cuda_one_bit, local_steps) {
   for (int way = 0; way < 2 * DTYPES; way++) {
     zpk_update u = {.dtype = (zpk_dtype)(way / 2),
                     .kind = way % 2,
@@ -327,9 +329,9 @@ Test(kernels_cuda_compress, local_steps) {
   }
 }
 
-/* ZeRO 1: what is owed and packed, the owner's update and what all add, of elements that begin block FIRST of records
- * and whose last block is shorter. */
-Test(kernels_cuda_compress, owners) {
+/* ZeRO 1: the error and what is packed of it, the owner's update and what all add, of elements that begin block FIRST
+ * of records and whose last block is shorter. */
+Test(kernels_cuda_one_bit, owners) {
   enum { FIRST = 2, SHORT = COUNT - FIRST * ZPK_SIGNS - 41 };
   for (int way = 0; way < 2 * DTYPES; way++) {
     zpk_dtype dtype = (zpk_dtype)(way / 2), kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
@@ -348,33 +350,33 @@ Test(kernels_cuda_compress, owners) {
     char records[RANKS * RECORD], want[RECORD], record[RECORD];
     void *grad = numbers(kept, 2, false), *weight = numbers(dtype, 1, false), *m = numbers(kept, 3, false),
          *v = numbers(kept, 4, true), *master = narrow ? numbers(kept, 1, false) : NULL;
-    float *error = numbers(ZPK_F32, 5, false), *owed = numbers(ZPK_F32, 6, false);
+    float *error = numbers(ZPK_F32, 5, false), *server_error = numbers(ZPK_F32, 6, false);
     void *got_weight = copy_of(weight, weight_bytes), *got_m = copy_of(m, bytes),
          *got_master = narrow ? copy_of(master, bytes) : NULL;
-    float *got_error = copy_of(error, COUNT * 4), *got_owed = copy_of(owed, COUNT * 4);
+    float *got_error = copy_of(error, COUNT * 4), *got_server_error = copy_of(server_error, COUNT * 4);
     memset(record, 0, sizeof record), memset(want, 0, sizeof want);
     zpd_owned a = {.update = {.grad = grad, .grad_scale = 0.5, .count = SHORT}, .error = got_error};
     a.record = record, a.blocks = BLOCKS, a.first = FIRST;
-    zpk_owe(dtype, grad, 0.5, error, SHORT);
-    zpk_pack_owed(error, SHORT, zpk_signs_of(want, BLOCKS, 0), FIRST);
-    device_launch(device_text(&texts, dtype), "zpd_owe", &a, 2, 1, 1, ZPD_FLAT_THREADS);
-    device_launch(device_text(&texts, dtype), "zpd_pack_owed", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    zpk_add_to_error(dtype, grad, 0.5, error, SHORT);
+    zpk_pack_error(error, SHORT, zpk_signs_of(want, BLOCKS, 0), FIRST);
+    device_launch(device_text(&texts, dtype), "zpd_add_to_error", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+    device_launch(device_text(&texts, dtype), "zpd_pack_error", &a, 2, 1, 1, ZPD_FLAT_THREADS);
     expect_same(record, want, RECORD, "record", dtype);
     expect_same(got_error, error, COUNT * 4, "error", dtype);
 
     for (int r = 0; r < RANKS; r++) {
       float *other = numbers(ZPK_F32, 10 + r, false);
-      zpk_pack_owed(other, SHORT, zpk_signs_of(records, BLOCKS, r), FIRST);
+      zpk_pack_error(other, SHORT, zpk_signs_of(records, BLOCKS, r), FIRST);
       free(other);
     }
-    zpk_owner owner = {weight, master, m, v, narrow ? NULL : owed};
+    zpk_owner owner = {weight, master, m, v, narrow ? NULL : server_error};
     zpk_records in = {RANKS, records, BLOCKS};
     zpk_owner_update(&u, &owner, in, zpk_signs_of(want, BLOCKS, 0), FIRST, SHORT);
     zpk_apply_signs(dtype, zpk_signs_of(want, BLOCKS, 0), FIRST, weight, SHORT);
     a.update = arguments_of(&u);
     a.update.param = got_master, a.update.weight = got_weight;
     a.update.m = got_m, a.update.v = v, a.update.count = SHORT;
-    a.error = narrow ? NULL : got_owed, a.records = records, a.n = RANKS;
+    a.error = narrow ? NULL : got_server_error, a.records = records, a.n = RANKS;
     device_launch(device_text(&texts, dtype), "zpd_owner_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
     expect_near(kept, got_m, m, "momentum");
     if (narrow) expect_near(kept, got_master, master, "master weights");
@@ -385,7 +387,7 @@ Test(kernels_cuda_compress, owners) {
     a.records = want;
     device_launch(device_text(&texts, dtype), "zpd_apply_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
     cr_expect_arr_eq(got_weight, weight, (size_t)weight_bytes, "weights, dtype %d", (int)dtype);
-    free(grad), free(weight), free(m), free(v), free(master), free(error), free(owed);
-    free(got_weight), free(got_m), free(got_master), free(got_error), free(got_owed);
+    free(grad), free(weight), free(m), free(v), free(master), free(error), free(server_error);
+    free(got_weight), free(got_m), free(got_master), free(got_error), free(got_server_error);
   }
 }

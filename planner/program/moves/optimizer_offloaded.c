@@ -1,19 +1,19 @@
 /* Optimizer state that lives off the device is updated on the host (arXiv 2101.06840), in pieces that follow each other
  * over all links: gradients down unless they are there, weights up unless they stay there, state from disks and back in
  * whole pages. Host memory: what the update reads and writes, and what is copied up once more. Of 1-bit Adam with ZeRO
- * 1 gradients and weights move so until the variance freezes (signs.c).
+ * 1 gradients and weights move so until the variance freezes (one_bit.c).
  *
- * A delayed update (section 5.2 there) goes on beside the next step, which ends with its weights going up, and the next
- * gradients down to where these left: of those that are on the host already a copy. */
+ * A delayed update (section 5.2 there) goes on alongside the next step, which ends with its weights going up, and the
+ * next gradients down to where these left: of those that are on the host already a copy. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
 
-static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0; }
+static bool applies(const zp_move_scope *x) { return zp_eighths_offloaded(x, ZP_STATE_OPTIMIZER) > 0; }
 
 static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
-/* With mixed precision weights are written beside the master copy. */
+/* With mixed precision weights are written alongside the master copy. */
 static int update_bytes(const zp_lowered *l, bool takes_gradients) {
   zp_host_pass pass = zp_host_update(l);
   return pass.read + pass.written + (takes_gradients ? l->grad_bytes : 0) +
@@ -26,7 +26,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t down = positive(gone - zp_scope_offloaded(x, ZP_STATE_GRADIENTS));
   int64_t up = positive(gone - zp_scope_offloaded(x, ZP_STATE_PARAMS));
   zp_host_pass pass = zp_host_update(l);
-  zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, zp_gradients_come_down(l), ZP_WAIT_BY_STEP);
+  zp_move move =
+      zp_move_begin(x, &zp_optimizer_offloaded, ZP_MOVE_GRADIENTS, zp_gradients_come_down(l), ZP_WAIT_BY_STEP);
   zp_move_warms_up(&move, x->choice->compress && zp_shards_state(x->choice));
   zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
   move.when = ZP_WHEN_AT_HOST_UPDATE;
@@ -36,7 +37,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (l->spec->train.delayed) {
     move.what = ZP_MOVE_GRADIENTS;
     zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone - down, 2 * l->grad_bytes, emit, user);
-    move.when = ZP_WHEN_BESIDE_NEXT;
+    move.when = ZP_WHEN_OVERLAPPED_NEXT;
     move.wait = ZP_WAIT_BY_NEXT;
   }
   move.what = ZP_MOVE_OPTIMIZER;
@@ -51,7 +52,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "of the optimizer's state %s: updated by the host's cores, %s",
                    zp_home_words(arena, x, ZP_STATE_OPTIMIZER),
-                   x->lowered->spec->train.delayed ? "beside the next step" : "piece by piece");
+                   x->lowered->spec->train.delayed ? "alongside the next step" : "piece by piece");
 }
 
 /* On the host the weights that the update writes (with mixed precision the master copy is that), the rest of the state,
@@ -60,7 +61,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 static void regions(const zp_move_scope *x, zp_placing *p) {
   const zp_lowered *l = x->lowered;
   zp_stage *s = p->stage;
-  int64_t gone = p->held[ZP_STATE_OPTIMIZER].away, state_bytes = zp_update_state_bytes(l);
+  int64_t gone = p->held[ZP_STATE_OPTIMIZER].offloaded, state_bytes = zp_update_state_bytes(l);
   if (gone == 0) return;
   zp_need_landing(x, p);
   bool delayed = l->spec->train.delayed, mixed = l->compute_bytes == 2;
@@ -126,8 +127,8 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {
-    .name = "optimizer away",
+const zp_move_strategy zp_optimizer_offloaded = {
+    .name = "optimizer offloaded",
     .applies = applies,
     .make = make,
     .explain = explain,
@@ -136,5 +137,5 @@ const zp_move_strategy zp_optimizer_away = {
     .refuses_complete = refuses_complete,
     .objects = objects,
     .limits = limits,
-    .provides = 1u << ZP_MOVE_NEED_OPTIMIZER_AWAY,
+    .provides = 1u << ZP_MOVE_NEED_OPTIMIZER_OFFLOADED,
 };

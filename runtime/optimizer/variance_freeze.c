@@ -9,7 +9,7 @@
  * the language refuses it (Adam with weight_decay).
  *
  * Norms of every update would be many where beta2 is near 1: kept are at most ZPR_NORMS, at multiples of a step. */
-#include "freeze.h"
+#include "variance_freeze.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -32,16 +32,16 @@ static spacing spacing_of(double beta2) {
   return s;
 }
 
-int64_t zpr_freeze_span(const zpr_program *program) {
+int64_t zpr_variance_freeze_span(const zpr_program *program) {
   spacing s = spacing_of(program->beta2);
   return s.every * s.back;
 }
 
 static double change(double a, double b) { return 1 - fmin(a, b) / fmax(a, b); }
 
-void zpr_freeze_count(zpr *c, double norm) {
+void zpr_variance_freeze_count(zpr *c, double norm) {
   const zpr_program *p = c->program;
-  zpr_freeze *f = &c->state->freeze;
+  zpr_variance_freeze *f = &c->state->freeze;
   assert(p->freeze_threshold > 0 && f->at == 0 && isfinite(norm));
   spacing s = spacing_of(p->beta2);
   f->norm = p->beta2 * f->norm + (1 - p->beta2) * norm * norm;
@@ -55,12 +55,12 @@ void zpr_freeze_count(zpr *c, double norm) {
   if (1 - f->change >= p->freeze_threshold) f->at = c->step + 1 - c->skipped_steps;
 }
 
-void zpr_freeze_tell(zpr *c) {
+void zpr_variance_freeze_report(zpr *c) {
   const zpr_program *p = c->program;
   char why[96] = "", event[96] = "", line[320];
   if (p->freeze_threshold > 0) {
     double change = c->state->freeze.change;
-    long long span = (long long)zpr_freeze_span(p);
+    long long span = (long long)zpr_variance_freeze_span(p);
     snprintf(why, sizeof why, "the variance changed by %.2f %% in %lld updates; ", change * 100, span);
     snprintf(event, sizeof event, "\"change\": %.17g, \"updates\": %lld, ", change, span);
   }
@@ -74,8 +74,8 @@ void zpr_freeze_tell(zpr *c) {
 }
 
 /* The newest norm first. A decimal of 17 digits is the number to its last bit. */
-void zpr_freeze_write(const zpr *c, FILE *out) {
-  const zpr_freeze *f = &c->state->freeze;
+void zpr_variance_freeze_write(const zpr *c, FILE *out) {
+  const zpr_variance_freeze *f = &c->state->freeze;
   spacing s = spacing_of(c->program->beta2);
   if (c->program->freeze_threshold <= 0) return;
   if (f->at > 0) {
@@ -98,7 +98,7 @@ static bool read_number(zpr_json *j, double *number) {
   return !j->failed;
 }
 
-bool zpr_freeze_read(zpr_json *j, zpr_variance *v) {
+bool zpr_variance_freeze_read(zpr_json *j, zpr_variance *v) {
   char key[32];
   double ignored;
   *v = (zpr_variance){0};
@@ -125,11 +125,13 @@ static void share(zpr *c, double *values, int count) {
   for (int i = 0; i < count; i += AT_ONCE) zpr_world_sum(c, values + i, count - i < AT_ONCE ? count - i : AT_ONCE);
 }
 
-void zpr_freeze_resume(zpr *c, const zpr_variance *v, int64_t freezes_at, int64_t applied, int64_t frozen) {
+void zpr_variance_freeze_resume(zpr *c, const zpr_variance *v, int64_t freezes_at, int64_t applied, int64_t frozen) {
   const zpr_program *p = c->program;
-  zpr_freeze *f = &c->state->freeze;
+  zpr_variance_freeze *f = &c->state->freeze;
   if (p->freeze_threshold <= 0) return;
-  *f = (zpr_freeze){.at = freezes_at > 0 ? freezes_at : frozen > 0 ? applied - frozen + (applied == frozen) : 0};
+  *f = (zpr_variance_freeze){.at = freezes_at > 0 ? freezes_at
+                                   : frozen > 0   ? applied - frozen + (applied == frozen)
+                                                  : 0};
   if (f->at > 0) return;
   spacing s = spacing_of(p->beta2);
   double value[2 + ZPR_NORMS] = {0};

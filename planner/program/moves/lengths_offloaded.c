@@ -13,13 +13,14 @@
 #include <zplan/buf.h>
 
 static bool applies(const zp_move_scope *x) {
-  return zp_eighths_away(x, ZP_STATE_OPTIMIZER) > 0 && zp_needs_lengths(zp_optimizer_facts(&x->lowered->spec->train));
+  return zp_eighths_offloaded(x, ZP_STATE_OPTIMIZER) > 0 &&
+         zp_needs_lengths(zp_optimizer_facts(&x->lowered->spec->train));
 }
 
 static void make_state(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_host_pass pass = zp_host_lengths(x->lowered);
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), pages = zp_state_pages(x);
-  zp_move move = zp_move_begin(x, &zp_lengths_away, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_HOST_LENGTHS, ZP_WAIT_AT_ONCE);
+  zp_move move = zp_move_begin(x, &zp_lengths_offloaded, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_HOST_LENGTHS, ZP_WAIT_AT_ONCE);
   zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, pass.read + pass.written, emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
   zp_emit_copy(x, &move, ZP_QUEUE_READ, pages, pass.read, emit, user);
@@ -31,7 +32,7 @@ static void make_state(const zp_move_scope *x, zp_on_move *emit, void *user) {
 static void make_gradients(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t state = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), gone = zp_scope_offloaded(x, ZP_STATE_GRADIENTS);
   int bytes = x->lowered->grad_bytes;
-  zp_move move = zp_move_begin(x, &zp_lengths_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_LENGTHS, ZP_WAIT_AT_ONCE);
+  zp_move move = zp_move_begin(x, &zp_lengths_offloaded, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_LENGTHS, ZP_WAIT_AT_ONCE);
   if (zp_optimizer_facts(&x->lowered->spec->train)->needs == ZP_NEEDS_LENGTHS) {
     zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, state, bytes, emit, user);
     return;
@@ -65,8 +66,8 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_lengths_away = {
-    .name = "lengths away",
+const zp_move_strategy zp_lengths_offloaded = {
+    .name = "lengths offloaded",
     .applies = applies,
     .make = make,
     .explain = explain,

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What a frozen step of 1-bit Adam leaves behind, computed again from its checkpoints; in 16 bits, and where state is.
 
-    compress_values.py [--verbose]
+    one_bit_values.py [--verbose]
 
 1. Two runs go on from one checkpoint of the frozen phase for one step: 1-bit Adam, and plain Adam on the same ranks, whose momentum is that of the
-   mean gradient. What 1-bit Adam sent and what it owes more than before, worker's and server's side, is that momentum, element by element:
+   mean gradient. What 1-bit Adam sent and what its error grew by, worker's and server's side, is that momentum, element by element:
    nothing is lost, also when state leaves the device or comes back at the checkpoint. The master weights follow from momentum and variance by
    the formula, in f64; weights are the rounded master weights; the variance stays to the bit; the elements of a block of 64 have one magnitude.
-   With ZeRO 1 the owner of an element owes no momentum: its exact weights follow by the formula, and what all ranks' weights changed by has one
+   With ZeRO 1 the owner of an element has no error of momentum: its exact weights follow by the formula, and what all ranks' weights changed by has one
    magnitude in a block; padding stays zero.
 2. Until the variance freezes losses are those of plain Adam to the bit (where the host updates, whose arithmetic rounds differently, as near as
    f32). A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
@@ -54,23 +54,23 @@ def case(model, t, p, d, precision, more=None, words=(), **settings):
 VALUES = (
     case("llama", 1, 1, 2, "mixed_bf16"),
     case("gpt", 1, 1, 4, "mixed_fp16"),
-    case("llama", 1, 1, 2, "mixed_bf16", {"away.optimizer": "host:8"}, words=GPU),
-    case("llama", 2, 2, 2, "mixed_fp16", {"away.optimizer": "host:5", "away.activations": "host:8"}, words=GPU),
-    case("llama", 1, 1, 4, "fp64", {"away.optimizer": "host:3"}, words=GPU),
+    case("llama", 1, 1, 2, "mixed_bf16", {"offloaded.optimizer": "host:8"}, words=GPU),
+    case("llama", 2, 2, 2, "mixed_fp16", {"offloaded.optimizer": "host:5", "offloaded.activations": "host:8"}, words=GPU),
+    case("llama", 1, 1, 4, "fp64", {"offloaded.optimizer": "host:3"}, words=GPU),
     case("gpt", 2, 2, 2, "fp64", zero=1),  # a tied weight on two stages, shares of tensors with padding
-    case("llama", 1, 1, 2, "mixed_fp16", {"away.optimizer": "host:5"}, zero=1, words=GPU),
-    case("gpt", 2, 1, 2, "fp64", {"away.optimizer": "host:8"}, zero=1, words=GPU),
+    case("llama", 1, 1, 2, "mixed_fp16", {"offloaded.optimizer": "host:5"}, zero=1, words=GPU),
+    case("gpt", 2, 1, 2, "fp64", {"offloaded.optimizer": "host:8"}, zero=1, words=GPU),
 )
 WHOLE = (VALUES[1], VALUES[5], VALUES[7])  # these are also trained at once
 HERE_BEFORE, HERE_AFTER = (VALUES[2], VALUES[6]), (VALUES[3],)  # all state is on the device until the checkpoint, and after it
 
 
-def is_away(settings):
-    return any(key.startswith("away.") for key in dict(settings))
+def is_offloaded(settings):
+    return any(key.startswith("offloaded.") for key in dict(settings))
 
 
 def on_device(one):
-    return one._replace(settings=tuple(item for item in one.settings if not item[0].startswith("away.")))
+    return one._replace(settings=tuple(item for item in one.settings if not item[0].startswith("offloaded.")))
 
 
 def plain_settings(one):
@@ -80,12 +80,12 @@ def plain_settings(one):
 
 def train(one, place, steps, words=ONE_BIT, settings=None):
     os.makedirs(place, exist_ok=True)
-    if is_away(settings or one.settings):
-        return train_away(one, place, steps, words)
+    if is_offloaded(settings or one.settings):
+        return train_offloaded(one, place, steps, words)
     return trainings.train(one.model, settings or dict(one.settings), place, steps, one.words + UNCLIPPED + words)
 
 
-def train_away(one, place, steps, words):
+def train_offloaded(one, place, steps, words):
     """From a plan's file, where it is written what leaves the device."""
     resume = ("--resume",) if "--resume" in words else ()
     plan, why = offload.make_plan(one.model, dict(one.settings), place, UNCLIPPED + tuple(word for word in words if word != "--resume"))
@@ -109,8 +109,8 @@ def tensors_of(place, step):
 # ---- one step, element by element ----
 
 def check_momentum(before, after, plain, name, data, rounding, zero):
-    """What came out and what is owed more than before is plain Adam's momentum; the largest error, in units of its bound. With ZeRO 1 a
-    worker also owes to elements without variance, which no owner takes."""
+    """What came out and what the error grew by is plain Adam's momentum; the largest error, in units of its bound. With ZeRO 1 a
+    worker also has an error of elements without variance, which no owner takes."""
     def values(tensors, suffix):
         return tensors[name + suffix][1]
 
@@ -125,19 +125,19 @@ def check_momentum(before, after, plain, name, data, rounding, zero):
             if m[i] != 0 or any(error[i] != 0 for error in new) and not zero:
                 return math.inf
             continue
-        owed = new[data][i] - old[data][i] + sum(new[d][i] - old[d][i] for d in range(data)) / data
+        error = new[data][i] - old[data][i] + sum(new[d][i] - old[d][i] for d in range(data)) / data
         gradient = (m_plain[i] - BETA1 * m_before[i]) / (1 - BETA1)
         largest = max(max(abs(e[i]) for e in new + old), abs(m[i]), abs(m_before[i]), abs(m_plain[i]))
         bound = (1 - BETA1) * rounding * abs(gradient) + ROUNDINGS * F32 * largest
-        worst = max(worst, abs(m[i] + owed - m_plain[i]) / bound)
+        worst = max(worst, abs(m[i] + error - m_plain[i]) / bound)
     return worst
 
 
 def exact(tensors, name, mixed):
     """The weights of who updates them."""
-    owed = name + ".owner_error"
-    if owed in tensors:
-        return [w + e for w, e in zip(tensors[name][1], tensors[owed][1])]
+    error = name + ".owner_error"
+    if error in tensors:
+        return [w + e for w, e in zip(tensors[name][1], tensors[error][1])]
     return tensors[name + (".master" if mixed else "")][1]
 
 
@@ -184,7 +184,7 @@ def check_whole(tally, one, place, got):
     if not tally.check(one.name + ": whole", not whole.error and not plain.error, whole.error or plain.error or ""):
         return
     first = max(map(harness.number_error, whole.losses[:FREEZE + 1], plain.losses[:FREEZE + 1]))
-    least = trainings.BOUNDS["fp32"]["loss"] if is_away(one.settings) else 0
+    least = trainings.BOUNDS["fp32"]["loss"] if is_offloaded(one.settings) else 0
     tally.check(one.name + ": plain Adam at first", first <= least, "%.1e" % first)
     tally.check(one.name + ": not afterwards", whole.losses[FREEZE + 1] != plain.losses[FREEZE + 1])
     tally.check(one.name + ": losses of a run in three parts", got.losses == whole.losses, "%s %s" % (got.losses, whole.losses))
@@ -219,7 +219,7 @@ def check_values(tally, folder, number, one, verbose):
         tally.check("%s: %s" % (one.name, what), worst <= 1, "%.2f of the bound (%s)" % (worst, where))
         if verbose:
             print("%s: %s, %.2f of the bound (%s)" % (one.name, what, worst, where), flush=True)
-    tally.check(one.name + ": something is owed", any(x != 0 for name in names for x in after[name + ".worker_error.1"][1]))
+    tally.check(one.name + ": there is an error", any(x != 0 for name in names for x in after[name + ".worker_error.1"][1]))
     tally.check(one.name + ": the variance stays", all(before[n + ".exp_avg_sq"][1] == after[n + ".exp_avg_sq"][1] for n in names))
     if mixed and not zero:
         tally.check(one.name + ": weights are the rounded master weights", all(are_rounded(after, name, settings["precision"]) for name in names))
@@ -236,7 +236,7 @@ def check_overflow(tally, folder):
     """A scale that is too high at first, and rises after two steps: some of either phase overflow."""
     place = os.path.join(folder, "overflow")
     steps = 14
-    one = case("llama", 1, 1, 2, "mixed_fp16", {"away.optimizer": "host:3"}, words=GPU)
+    one = case("llama", 1, 1, 2, "mixed_fp16", {"offloaded.optimizer": "host:3"}, words=GPU)
     got = train(one, place, steps, ONE_BIT + ("--set", "loss_scale=dynamic(initial=4194304, window=2)"))
     records = harness.read_log(os.path.join(place, "log.jsonl"))[0]
     applied = [record["grad_norm"] is not None for record in records]
@@ -254,9 +254,9 @@ def check_verified(tally, folder):
         plan = os.path.join(folder, "plan.json")
         command = ["plan", os.path.join(HERE, one.model + ".dz"), "--ranks", trainings.ranks_of(dict(one.settings)), "-o", plan]
         for key, value in one.settings:
-            if not key.startswith("away."):
+            if not key.startswith("offloaded."):
                 command += ["--set", "%s=%s" % (key, json.dumps(value))]
-            elif key == "away.optimizer":
+            elif key == "offloaded.optimizer":
                 command += ["--set", 'offload[optimizer]="cpu"']
         made = harness.zplan(*command, *one.words[:2])
         checked = harness.zplan("verify", plan)

@@ -3,10 +3,10 @@
  * and error in f32: the worker's side reads both, writes error and signs' sources; the server's side, of a chunk,
  * unpacks, reads and writes its error. Before the variance freezes gradients are summed instead.
  *
- * With ZeRO 1 it is what ranks owe of their gradients that goes to the owners of the elements, and what weights shall
- * change by that comes back (kernels/optimizer/compress.c): the same records. The worker reads its gradients, and reads
- * and writes its error twice; the owner, beside its update, the weights of all ranks and what it has more than these;
- * all of them their weights. Until then it is ZeRO 1. */
+ * With ZeRO 1 the ranks' errors, with their gradients added, go to the owners of the elements, and what weights shall
+ * change by that comes back (kernels/optimizer/one_bit.c): the same records. The worker reads its gradients, and reads
+ * and writes its error twice; the owner, alongside its update, the weights of all ranks and what it has more than
+ * these; all of them their weights. Until then it is ZeRO 1. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -16,7 +16,7 @@ enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32, OWED_BYTES = 4 *
 /* Errors are where their elements' state is, so the host packs and unpacks what it updates: records go up to be sent,
  * come down to be averaged (each rank's part of the elements: all of them together once), go up as means and come down
  * again for all elements. */
-static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
+static void make_offloaded(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK;
   move->when = ZP_WHEN_AT_HOST_UPDATE;
   move->wait = ZP_WAIT_AT_ONCE;
@@ -29,9 +29,9 @@ static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, v
 }
 
 /* With ZeRO 1 the host is the owner of what it updates: records of all workers come down, that of the change goes up.
- * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and what it owes
- * beside. */
-static void make_owner_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
+ * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and its
+ * error. */
+static void make_owner_offloaded(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK, n = x->choice->data;
   bool mixed = x->lowered->compute_bytes == 2;
   move->when = ZP_WHEN_AT_HOST_UPDATE;
@@ -62,7 +62,7 @@ static void make_packing(const zp_move_scope *x, zp_move *move, int64_t all, zp_
   zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, mine, shards ? owner : SERVER_BYTES, emit, user);
 }
 
-/* 0/1 Adam, beside the update: every step adds momentum to a sum, decays the weights of the last exchange, and makes
+/* 0/1 Adam, alongside the update: every step adds momentum to a sum, decays the weights of the last exchange, and makes
  * those to go on with of both; an exchange makes the mean of the sum, and without a master copy copies weights
  * twice. */
 static int local_bytes(const zp_lowered *l) { return l->spec->train.variance_every > 0 ? 7 * l->stat_bytes : 0; }
@@ -83,7 +83,7 @@ static void lower(zp_arena *scratch, zp_lowered *l) {
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat = zp_scope_flat(x);
   int64_t all = zp_flat_trained(&flat), blocks = all / ZP_SIGNS_BLOCK;
-  zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  zp_move move = zp_move_begin(x, &zp_one_bit_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   move.frozen = true;
   int local = local_bytes(x->lowered), mean = mean_bytes(x->lowered);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, local > 0 ? all : 0, local, emit, user);
@@ -93,8 +93,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
                         user); /* the means */
   make_packing(x, &move, all, emit, user);
   zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, mean > 0 ? all : 0, mean, emit, user);
-  zp_move away = move;
-  (zp_shards_state(x->choice) ? make_owner_away : make_away)(x, &away, emit, user);
+  zp_move offloaded = move;
+  (zp_shards_state(x->choice) ? make_owner_offloaded : make_offloaded)(x, &offloaded, emit, user);
   if (zp_shards_state(x->choice)) return; /* until then it is ZeRO 1's */
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
@@ -135,13 +135,13 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-const zp_move_strategy zp_signs_exchange = {
+const zp_move_strategy zp_one_bit_exchange = {
     .name = "1-bit exchange",
     .applies = applies,
     .make = make,
     .explain = explain,
     .takes_all = true,
-    .regions = zp_need_signs,
+    .regions = zp_need_one_bit,
     .lower = lower,
     .refuses = refuses,
     .provides = 1u << ZP_MOVE_NEED_SIGNS,

@@ -1,4 +1,4 @@
-/* 1-bit LAMB in what momentum is kept in, f32 or f64: see compress.c. */
+/* 1-bit LAMB in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 /* How the variance would have gone on. */
 typedef struct NAME(follower) {
