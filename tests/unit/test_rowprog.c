@@ -26,6 +26,28 @@ Test(rowprog, interpreter_agrees_with_the_oracle) {
     }
 }
 
+static bool takes(const zp_graph *graph, zp_op op) {
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_fused *fused = graph->nodes.data[i].fused;
+    for (int k = 0; fused && k < fused->ops.len; k++)
+      if (fused->ops.data[k].op == op) return true;
+  }
+  return false;
+}
+
+/* What compares kernels with the oracle, on CPUs and GPUs, are the cases: an operation that none has is not tested. */
+Test(rowprog, every_operation_has_a_case) {
+  bool taken[ZP_OP_COUNT] = {[ZP_OP_CAST_BF16] = true, [ZP_OP_CAST_F16] = true, [ZP_OP_CAST_F32] = true};
+  for (int c = 0; c < N_ROW_CASES; c++) {
+    row_world w = row_world_new(&row_cases[c], 6);
+    for (int op = 0; op < ZP_OP_COUNT; op++) taken[op] = taken[op] || takes(w.graph, (zp_op)op);
+    row_world_free(&w);
+  }
+  for (int op = 0; op < ZP_OP_COUNT; op++)
+    cr_expect(taken[op] || zp_op_get_class((zp_op)op) != ZP_CLASS_ROW, "%s: a case of rowprog_testing.h, or cast_graph",
+              zp_op_name((zp_op)op));
+}
+
 /* ---- derivatives against central differences of the same program's forward ---- */
 
 typedef struct scalar_function {
