@@ -69,7 +69,7 @@ class Suite(sums.Suite):
         for key, value in chosen.items():
             command += ["--set", "%s=%s" % (key, trainings.written(value))]
         outcome = harness.zplan(*command, *words, *(("--resume",) if resume else ()), "--steps", steps, "--threads", 1, "--check-memory",
-                                "--", "--checkpoint", keep, env=trainings.environment(precision))
+                                "--", "--checkpoint", keep, env=trainings.ENVIRONMENT)
         self.tally.check(name, outcome.status == 0, outcome.tail())
         if outcome.status != 0:
             return None
