@@ -23,6 +23,7 @@ static const char *call(const writer *w, const zp_fused_op *op) {
   zp_buf buf = zp_buf_new(w->arena);
   zp_buf_printf(&buf, "%s(", zp_op_name(op->op));
   for (int k = 0; k < op->n_arg; k++) zp_buf_printf(&buf, "%s%s", k ? ", " : "", expression(w, op->arg[k]));
+  if (op->op == ZP_OP_LEAKY_RELU) zp_buf_printf(&buf, ", %g", op->attr.value);
   if (op->op == ZP_OP_DROPOUT) zp_buf_printf(&buf, ", %g", op->attr.rate);
   zp_buf_puts(&buf, ")");
   return buf.data;

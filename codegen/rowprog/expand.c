@@ -29,6 +29,10 @@ static int relu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   return zp_row_select_le(p, arg[0], zero, zero, arg[0]);
 }
 
+static int leaky_relu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
+  return zp_row_select_le(p, arg[0], zp_row_imm(p, 0), scale(p, arg[0], op->attr.value), arg[0]);
+}
+
 static int silu(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   (void)op;
   return mul(p, arg[0], part(p, zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]), "gate", "logistic function"));
@@ -132,6 +136,7 @@ static const expansion expansions[ZP_OP_COUNT] = {
     [ZP_OP_TANH] = {.value = ZP_ROW_TANH},
     [ZP_OP_SIGMOID] = {.value = ZP_ROW_SIGMOID},
     [ZP_OP_RELU] = {.rule = relu},
+    [ZP_OP_LEAKY_RELU] = {.rule = leaky_relu},
     [ZP_OP_SILU] = {.rule = silu},
     [ZP_OP_GELU] = {.rule = gelu},
     [ZP_OP_CAST_BF16] = {.value = ZP_ROW_CAST_BF16},

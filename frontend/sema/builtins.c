@@ -41,6 +41,7 @@ static const zp_builtin builtins[] = {
   CALL("tanh",            TANH,           TAKES(X)),
   CALL("sigmoid",         SIGMOID,        TAKES(X)),
   CALL("relu",            RELU,           TAKES(X)),
+  CALL("leaky_relu",      LEAKY_RELU,     TAKES(X, NUMBER("negative_slope", value, 0.01, NOT_NEGATIVE))),
   CALL("silu",            SILU,           TAKES(X)),
   CALL("gelu",            GELU,           TAKES(X, WORD("approximate", tanh_form, "none", "tanh"))),
   CALL("softmax",         SOFTMAX,        TAKES(X)),

@@ -60,6 +60,7 @@ FUNCTION(RSQRT,     1 / sqrt(x),                          -0.5 / (x * sqrt(x)), 
 FUNCTION(TANH,      tanh(x),                              1 - tanh(x) * tanh(x),                  0)
 FUNCTION(SIGMOID,   sigmoid(x),                           sigmoid(x) * (1 - sigmoid(x)),          0)
 FUNCTION(RELU,      x > 0 ? x : 0,                        x > 0 ? 1 : 0,                          0)
+FUNCTION(LEAKY_RELU, x > 0 ? x : attr->value * x,        x > 0 ? 1 : attr->value,                0)
 FUNCTION(SILU,      x * sigmoid(x),                       sigmoid(x) * (1 + x * (1 - sigmoid(x))), 0)
 FUNCTION(GELU,      gelu(attr->tanh_form, x),             gelu_slope(attr->tanh_form, x),         0)
 FUNCTION(CAST_BF16, rounded(x, 8, -126, 0x1.FEp127),      1,                                      0)

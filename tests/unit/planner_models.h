@@ -19,7 +19,7 @@ typedef enum model_style {
   STYLE_SCALED,        /* norms before and after each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
-  STYLE_BENT,          /* GPT with windows, capped scores, ALiBi; targets that are smoothed */
+  STYLE_BENT,          /* GPT with windows, capped scores, ALiBi, leaky_relu; targets that are smoothed */
   STYLE_QK_NORM,       /* LLaMA whose queries and keys are normalised, head by head */
   STYLE_QK_UNIT,       /* the same, to unit length */
 } model_style;
@@ -99,7 +99,9 @@ static inline int gpt_attention(builder *b, const model_size *m, int x, bool bar
 }
 
 static inline int gpt_mlp(builder *b, const model_size *m, int x, bool bare) {
-  int h = apply(b, ZP_OP_GELU, linear(b, x, m->d, m->ff, "mlp.fc"), -1, -1, (zp_op_attr){.tanh_form = true}, "gelu");
+  int h = linear(b, x, m->d, m->ff, "mlp.fc");
+  h = m->style == STYLE_BENT ? apply(b, ZP_OP_LEAKY_RELU, h, -1, -1, (zp_op_attr){.value = 0.3}, "leaky_relu")
+                             : apply(b, ZP_OP_GELU, h, -1, -1, (zp_op_attr){.tanh_form = true}, "gelu");
   return bare ? product(b, h, m->ff, m->d, "mlp.proj") : linear(b, h, m->ff, m->d, "mlp.proj");
 }
 

@@ -41,6 +41,7 @@ static inline void build_activations(kit *k, int x, int r, int64_t n) {
   int y = op2(k, ZP_OP_MUL, op1(k, ZP_OP_SILU, h), r);
   y = op2(k, ZP_OP_SUB, y, op1(k, ZP_OP_RELU, h));
   y = op2(k, ZP_OP_ADD, y, apply(k, ZP_OP_GELU, (zp_op_attr){.tanh_form = false}, "gelu", h, -1, -1));
+  y = op2(k, ZP_OP_ADD, y, apply(k, ZP_OP_LEAKY_RELU, (zp_op_attr){.value = 0.3}, "leaky", h, -1, -1));
   carry_out(k, op2(k, ZP_OP_SUB, y, columns(k, "c", n)));
 }
 static inline void build_gelu(kit *k, int x, int r, int64_t n) {

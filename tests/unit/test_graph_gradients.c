@@ -34,6 +34,8 @@ Test(gradients, functions) {
   check_function(ZP_OP_TANH, (zp_op_attr){0}, false);
   check_function(ZP_OP_SIGMOID, (zp_op_attr){0}, false);
   check_function(ZP_OP_RELU, (zp_op_attr){0}, false);
+  check_function(ZP_OP_LEAKY_RELU, (zp_op_attr){.value = 0.3}, false);
+  check_function(ZP_OP_LEAKY_RELU, (zp_op_attr){.value = 2}, false);
   check_function(ZP_OP_SILU, (zp_op_attr){0}, false);
   check_function(ZP_OP_GELU, (zp_op_attr){.tanh_form = true}, false);
   check_function(ZP_OP_GELU, (zp_op_attr){.tanh_form = false}, false);

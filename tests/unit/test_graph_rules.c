@@ -161,6 +161,12 @@ Test(rules, attributes_in_range) {
   kit k = kit_new(4, 1, 8);
   expect_error(&k, dropout(&k, "d", carry(&k), 1), "Z0208", "must be at least 0 and below 1, not 1");
   k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_LEAKY_RELU, (zp_op_attr){.value = -0.1}, "l", carry(&k), -1, -1), "Z0208",
+               "`negative_slope` of `leaky_relu` must be at least 0 and finite, not -0.1");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_LEAKY_RELU, (zp_op_attr){.value = INFINITY}, "l", carry(&k), -1, -1), "Z0208",
+               "must be at least 0 and finite, not inf");
+  k = kit_new(4, 1, 8);
   expect_error(&k, apply(&k, ZP_OP_ROPE, (zp_op_attr){.theta = 10}, "r", carry(&k), -1, -1), "Z0208",
                "`heads` of `rope` must be positive");
   k = kit_new(4, 1, 8);

@@ -26,6 +26,28 @@ Test(rowprog, interpreter_agrees_with_the_oracle) {
     }
 }
 
+static bool takes(const zp_graph *graph, zp_op op) {
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_fused *fused = graph->nodes.data[i].fused;
+    for (int k = 0; fused && k < fused->ops.len; k++)
+      if (fused->ops.data[k].op == op) return true;
+  }
+  return false;
+}
+
+/* What compares kernels with the oracle, on CPUs and GPUs, are the cases: an operation that none has is not tested. */
+Test(rowprog, every_operation_has_a_case) {
+  bool taken[ZP_OP_COUNT] = {[ZP_OP_CAST_BF16] = true, [ZP_OP_CAST_F16] = true, [ZP_OP_CAST_F32] = true};
+  for (int c = 0; c < N_ROW_CASES; c++) {
+    row_world w = row_world_new(&row_cases[c], 6);
+    for (int op = 0; op < ZP_OP_COUNT; op++) taken[op] = taken[op] || takes(w.graph, (zp_op)op);
+    row_world_free(&w);
+  }
+  for (int op = 0; op < ZP_OP_COUNT; op++)
+    cr_expect(taken[op] || zp_op_get_class((zp_op)op) != ZP_CLASS_ROW, "%s: a case of rowprog_testing.h, or cast_graph",
+              zp_op_name((zp_op)op));
+}
+
 /* ---- derivatives against central differences of the same program's forward ---- */
 
 typedef struct scalar_function {
@@ -64,6 +86,7 @@ static const op_case op_cases[] = {
     {.op = ZP_OP_TANH},
     {.op = ZP_OP_SIGMOID},
     {.op = ZP_OP_RELU},
+    {.op = ZP_OP_LEAKY_RELU, .attr = {.value = 0.3}},
     {.op = ZP_OP_SILU},
     {.op = ZP_OP_GELU, .attr = {.tanh_form = true}},
     {.op = ZP_OP_GELU, .attr = {.tanh_form = false}},
@@ -120,6 +143,28 @@ static void check_op(const op_case *test) {
 
 Test(rowprog, derivatives_agree_with_central_differences) {
   for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++) check_op(&op_cases[i]);
+}
+
+/* At the kink and at what is no number, value and slope are PyTorch's: the slope at 0 is that of the negative side. */
+Test(rowprog, leaky_relu_at_its_kink) {
+  enum { N = 7 };
+  static const double point[N] = {-2, -0.0, 0, 3, INFINITY, -INFINITY, NAN}, ones[N] = {1, 1, 1, 1, 1, 1, 1};
+  static const double value[N] = {-0.5, 0, 0, 3, INFINITY, -INFINITY, NAN}, slope[N] = {0.25, 0.25, 0.25, 1, 1, 0.25};
+  kit k = kit_new(1, 1, N);
+  carry_out(&k, apply(&k, ZP_OP_LEAKY_RELU, (zp_op_attr){.value = 0.25}, "y", k.graph->carry_in.data[0], -1, -1));
+  zp_graph *graph = zp_differentiate(zp_fuse(zp_graph_localize_trivial(k.graph)));
+  double y[N], dx[N];
+  int64_t ld[] = {N, N};
+  zpk_row_args args = {.in = (const void *const[]){point}, .in_ld = ld, .out = (void *const[]){y}, .out_ld = ld};
+  zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[0]), &args, 0, 1, 0);
+  args.in = (const void *const[]){ones, point}; /* the gradient, then what is saved */
+  args.out = (void *const[]){dx};
+  zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[1]), &args, 0, 1, 0);
+  for (int i = 0; i < N; i++) {
+    cr_expect(y[i] == value[i] || (isnan(y[i]) && isnan(value[i])), "leaky_relu(%g) = %g", point[i], y[i]);
+    cr_expect(i == N - 1 || dx[i] == slope[i], "slope at %g: %g", point[i], dx[i]);
+  }
+  kit_free(&k);
 }
 
 /* ---- structure ---- */

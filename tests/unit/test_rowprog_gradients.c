@@ -43,6 +43,7 @@ static int one(const operands *o, zp_op op, int y) { return op1(o->k, op, y); }
   X(hyperbolic, one(o, ZP_OP_TANH, y))                                                                                 \
   X(logistic, one(o, ZP_OP_SIGMOID, y))                                                                                \
   X(ramp, one(o, ZP_OP_RELU, y))                                                                                       \
+  X(leaky_ramp, with(o, ZP_OP_LEAKY_RELU, (zp_op_attr){.value = 0.3}, y))                                              \
   X(swish, one(o, ZP_OP_SILU, y))                                                                                      \
   X(gelu_tanh, with(o, ZP_OP_GELU, (zp_op_attr){.tanh_form = true}, y))                                                \
   X(gelu_erf, with(o, ZP_OP_GELU, (zp_op_attr){.tanh_form = false}, y))                                                \
@@ -205,7 +206,7 @@ static void compare_values(const model *m, const char *name) {
 static double margin(zp_op op, int operand) {
   if (op == ZP_OP_SQRT || op == ZP_OP_LOG || op == ZP_OP_RSQRT) return 1e-2;
   if (op == ZP_OP_DIV && operand == 1) return 5e-2;
-  return op == ZP_OP_RELU ? 1e-4 : 0;
+  return op == ZP_OP_RELU || op == ZP_OP_LEAKY_RELU ? 1e-4 : 0;
 }
 
 static bool node_is_tame(const zp_interpreter *in, const zp_node *node) {

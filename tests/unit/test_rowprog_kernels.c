@@ -57,24 +57,25 @@ Test(rowprog_kernels, dropout_numbers_are_those_of_the_stream) {
 
 Test(rowprog_kernels, nan_and_infinity_pass_through) {
   enum { N = 21 };
-  static const zp_op ops[] = {ZP_OP_EXP,     ZP_OP_LOG,  ZP_OP_SQRT, ZP_OP_RSQRT, ZP_OP_TANH,
-                              ZP_OP_SIGMOID, ZP_OP_RELU, ZP_OP_SILU, ZP_OP_GELU,  ZP_OP_SOFTMAX};
+  static const zp_op ops[] = {ZP_OP_EXP,  ZP_OP_LOG,  ZP_OP_SQRT, ZP_OP_RSQRT,   ZP_OP_TANH,      ZP_OP_SIGMOID,
+                              ZP_OP_RELU, ZP_OP_SILU, ZP_OP_GELU, ZP_OP_SOFTMAX, ZP_OP_LEAKY_RELU};
   kit k = kit_new(1, 1, N);
-  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) carry_out(&k, op1(&k, ops[i], k.graph->carry_in.data[0]));
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+    carry_out(&k, apply(&k, ops[i], (zp_op_attr){.value = 0.5}, zp_op_name(ops[i]), k.graph->carry_in.data[0], -1, -1));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
   zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "all");
   cr_assert_eq(graph->nodes.len, 1);
   loaded_set l = load_set(set, NULL, NULL);
-  float x[N] = {0}, y[10][N];
+  float x[N] = {0}, y[11][N];
   x[0] = x[20] = NAN;
-  void *out[10];
-  int64_t ld[10];
-  for (int i = 0; i < 10; i++) out[i] = y[i], ld[i] = N;
+  void *out[11];
+  int64_t ld[11];
+  for (int i = 0; i < 11; i++) out[i] = y[i], ld[i] = N;
   zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = ld, .out = out, .out_ld = ld};
   zpk_row_kernel *kernel = (zpk_row_kernel *)find_symbol(&l, symbol);
   kernel(&args, 0, 1, 0);
-  for (int i = 0; i < 10; i++) {
+  for (int i = 0; i < 11; i++) {
     cr_assert(isnan(y[i][0]) && isnan(y[i][20]), "%s", zp_op_name(ops[i]));
     cr_assert_eq(isnan(y[i][7]), ops[i] == ZP_OP_SOFTMAX, "%s spreads NaN", zp_op_name(ops[i]));
   }
@@ -87,6 +88,7 @@ Test(rowprog_kernels, nan_and_infinity_pass_through) {
   cr_assert(isnan(y[1][20]), "log(-inf)");
   cr_assert_eq(y[4][20], -1, "tanh(-inf) = %g", y[4][20]);
   cr_assert_eq(y[5][20], 0, "sigmoid(-inf) = %g", y[5][20]);
+  cr_assert(y[10][0] == INFINITY && y[10][20] == -INFINITY, "leaky_relu");
   cr_assert_eq(y[1][7], -INFINITY, "log(0) = %g", y[1][7]);
   unload_set(&l);
   kit_free(&k);

@@ -1,4 +1,5 @@
 /* Operations of class ROW that are made element by element. Groups of them have derivatives (diff_fused.c). */
+#include <math.h>
 #include "ops.h"
 
 /* Operand i alongside the rows of operand 0: as they are, or a broadcast parameter. */
@@ -48,6 +49,16 @@ static void rule_undefined_at_zero(zp_rule *rule) {
     zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
 }
 
+static void rule_leaky_relu(zp_rule *rule) {
+  if (!zp_want_activation(rule, 0)) return;
+  if (!(rule->attr.value >= 0 && isfinite(rule->attr.value))) {
+    zp_rule_fail(rule, ZP_Z0208, "`negative_slope` of `leaky_relu` must be at least 0 and finite, not %g",
+                 rule->attr.value);
+    return;
+  }
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
+}
+
 static void rule_dropout(zp_rule *rule) {
   if (!zp_want_activation(rule, 0)) return;
   if (!(rule->attr.rate >= 0 && rule->attr.rate < 1)) {
@@ -73,6 +84,7 @@ const zp_op_row zp_op_row_RSQRT = ELEMENTWISE(rule_undefined_at_zero);
 const zp_op_row zp_op_row_TANH = ELEMENTWISE(zp_rule_keep_shape);
 const zp_op_row zp_op_row_SIGMOID = ELEMENTWISE(zp_rule_keep_shape);
 const zp_op_row zp_op_row_RELU = ELEMENTWISE(zp_rule_keep_shape);
+const zp_op_row zp_op_row_LEAKY_RELU = ELEMENTWISE(rule_leaky_relu);
 const zp_op_row zp_op_row_SILU = ELEMENTWISE(zp_rule_keep_shape);
 const zp_op_row zp_op_row_GELU = ELEMENTWISE(zp_rule_keep_shape);
 const zp_op_row zp_op_row_CAST_BF16 = ELEMENTWISE(zp_rule_keep_shape);

@@ -109,6 +109,8 @@ class Drawing(Shapes):
     def elementwise(self, scope, width, depth):
         operation = self.one(NONLINEAR + ("neg",) * 2)
         options = {"approximate": "tanh"} if operation == "gelu" and self.chance(0.5) else {}
+        if operation == "leaky_relu" and self.chance(0.7):
+            options = {"negative_slope": self.one((0, 0.1, 0.3, 1, 1.5))}
         return [operation, options, self.expression(scope, width, depth)]
 
     def with_number(self, scope, width, depth):

@@ -4,7 +4,7 @@ A part of draw.Drawing. Their choices are drawn from random numbers of their own
 of a seed stay what they were but for the statements that are added.
 """
 
-NONLINEAR = ("tanh", "sigmoid", "relu", "silu", "gelu", "softmax")
+NONLINEAR = ("tanh", "sigmoid", "relu", "leaky_relu", "silu", "gelu", "softmax")
 REDUCTIONS = ("sum", "mean", "max", "logsumexp")
 
 

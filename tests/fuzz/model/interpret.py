@@ -383,11 +383,15 @@ class Run:
             self.check(b.value if isinstance(b, t.Node) else b, "apart")
         return BINARY[operation](a, b)
 
+    def check_kink(self, x):
+        if self.guard and (np.abs(x.value) < NEAR).any() and x.value.ndim < 4:
+            raise Unfit("a relu hangs on rounding")  # slots that no token took hold zeros
+
     def unary(self, operation, x):
         if operation in ("log", "sqrt", "rsqrt"):
             self.check(x.value, "positive")
-        if operation == "relu" and self.guard and (np.abs(x.value) < NEAR).any() and x.value.ndim < 4:
-            raise Unfit("a relu hangs on rounding")  # slots that no token took hold zeros
+        if operation == "relu":
+            self.check_kink(x)
         return UNARY[operation](x)
 
     def norm(self, operation, options, x):
@@ -405,6 +409,10 @@ class Run:
         heads = to_heads(x, options["heads"]) if "heads" in options else x
         squares = t.mul(mean(t.mul(heads, heads)), float(heads.value.shape[-1]))
         return t.reshape(t.div(heads, t.sqrt(t.add(squares, options.get("eps", 1e-6)))), x.value.shape)
+
+    def leaky_relu(self, options, x):
+        self.check_kink(x)
+        return t.sub(t.relu(x), t.mul(t.relu(t.mul(x, -1.0)), options.get("negative_slope", 0.01)))
 
     def gelu(self, options, x):
         return gelu(x, options.get("approximate", "none"))
