@@ -1,13 +1,13 @@
 /* Which random numbers round which additions: those of seed, step, tensor, element of the logical tensor and how often
- * it was added to in the step, so that they do not depend on where shards end. What ranks sum among themselves has
- * numbers of its own. */
+ * it was added to in the step, so that they do not depend on where shards end. What tied stages sum among themselves,
+ * and what tensor ranks do, has numbers of its own: a second rounding by those of the first is not right on average. */
 #include "stochastic_sums.h"
 
 #include <stdlib.h>
 #include "host_grads.h"
 #include "state.h"
 
-static const uint32_t AMONG_RANKS = UINT32_MAX;
+static const uint32_t AMONG_STAGES = UINT32_MAX, AMONG_TENSOR_RANKS = UINT32_MAX - 1;
 
 /* sums, from: where the first element of the part stands. */
 static void round_parameter(zpr *c, const zpr_rounded_part *p, void *sums, const float *from, bool add,
@@ -32,7 +32,7 @@ static void round_parameter(zpr *c, const zpr_rounded_part *p, void *sums, const
 }
 
 void zpr_round_part(zpr *c, const zpr_rounded_part *part, void *sums, const float *from) {
-  round_parameter(c, part, sums, from, false, AMONG_RANKS);
+  round_parameter(c, part, sums, from, false, AMONG_TENSOR_RANKS);
 }
 
 static uint16_t *sums_of(zpr *c, const zpr_bucket_home *b) {
@@ -75,5 +75,5 @@ void zpr_sum_rounded(zpr *c, const zpr_group *group, zpr_axis counted_as, const 
   float *ring = zpr_at(c, c->stage->grad_ring);
   zpr_widen_sums(c, ring, sums_of(c, bucket), bucket->size);
   zpr_group_all_reduce(c, group, counted_as, ZPK_F32, ring, bucket->size);
-  round_shard(c, bucket, ring, false, AMONG_RANKS);
+  round_shard(c, bucket, ring, false, AMONG_STAGES);
 }

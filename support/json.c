@@ -65,6 +65,20 @@ static void rename_key(json_t *value, const char *was, const char *is) {
 
 void zp_json_rename(zp_json *value, const char *was, const char *is) { rename_key(raw(value), was, is); }
 
+static void add_alongside(json_t *value, const char *present, const char *missing, int64_t number) {
+  const char *key;
+  json_t *member;
+  size_t i;
+  json_object_foreach(value, key, member) add_alongside(member, present, missing, number);
+  json_array_foreach(value, i, member) add_alongside(member, present, missing, number);
+  if (json_object_get(value, present) && !json_object_get(value, missing))
+    if (json_object_set_new(value, missing, must(json_integer(number))) != 0) must(NULL);
+}
+
+void zp_json_add_alongside(zp_json *value, const char *present, const char *missing, int64_t number) {
+  add_alongside(raw(value), present, missing, number);
+}
+
 static void append(zp_json *array, json_t *value) {
   assert(json_is_array(raw(array)));
   if (json_array_append_new(raw(array), value) != 0) must(NULL);

@@ -34,7 +34,7 @@ void zp_check_lookahead(zp_diags *diags, const zp_spec *spec) {
           zp_report(diags, ZP_Z0905, node->span, "attention with `causal = false` sees the tokens that are its labels");
       zp_diag_note(
           d, "`labels` are the tokens that follow: position i is to predict token i + 1, which this attention reads");
-      zp_diag_help(d, "leave `causal = false` offloaded, so that a position sees itself and what stands before it");
+      zp_diag_help(d, "leave `causal = false` out, so that a position sees itself and what stands before it");
     }
   }
 }

@@ -12,7 +12,7 @@
  *
  * Elements whose variance is zero have had no gradient before it froze: padding, rows of tables for ids that did not
  * occur. A scale divided by their eps would throw them far away, so they take no part and keep their value. Others have
- * a variance that is tiny alongside that of their block, as key biases have, whose gradient is rounding noise: their
+ * a variance that is tiny next to that of their block, as key biases have, whose gradient is rounding noise: their
  * momentum comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba
  * 2015, section 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps.
  *

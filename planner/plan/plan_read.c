@@ -115,6 +115,8 @@ void zp_plan_json_upgrade(zp_json *json) {
                                            {"away_staging", "offloaded_staging"}};
   if (!zp_json_is_object(json) || strncmp(zp_json_get_string(json, "format_version", ""), "1.", 2) != 0) return;
   for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) zp_json_rename(json, renamed[i][0], renamed[i][1]);
+  static const char *const added[] = {"at_difference", "at_gradient_before"}; /* of Adan, which format 1 has not */
+  for (size_t i = 0; i < sizeof added / sizeof *added; i++) zp_json_add_alongside(json, "at_moment2", added[i], -1);
   zp_json_set_string(json, "format_version", "2.0");
 }
 

@@ -93,7 +93,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, zp_verify_nee
   if (zp_claim(layer, "pending") != *pending)
     zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
   if (zp_claim(layer, "saved_offloaded") != *gone)
-    zp_find(v, "stage %d: off the device slot areas of `%s` start at %lld", s, segment->name,
+    zp_find(v, "stage %d: slot areas of `%s` off the device start at %lld", s, segment->name,
             LL(zp_claim(layer, "saved_offloaded")));
   *slot += zp_times(count, saved - gone_of_unit);
   *gone += zp_times(count, there);

@@ -12,7 +12,8 @@ step of SGD at a rate of 1,024 shows every element of the gradient in the f32 ma
 2. Ties of two stages, ZeRO 2 and 3, a backward in two parts, parts of tensor ranks, an emulated GPU: the same.
 3. Numbers are drawn by elements of logical tensors: stages, and ZeRO 3 in place of 2, train the same bits but for tied words.
 4. A training that goes on has the bits of one that never stopped.
-5. What it does not go with is rejected with a message; the verifier recomputes memory and bound.
+5. A sum over stages that tensor ranks add as well counts as two additions.
+6. What it does not go with is rejected with a message; the verifier recomputes memory and bound.
 Every run has --check-memory: arena and bytes are the plan's.
 """
 import argparse
@@ -163,6 +164,27 @@ def check_plans(suite):
         suite.tally.check("a file that says %s" % name, outcome.status != 0 and part in outcome.out + outcome.err, outcome.tail())
 
 
+def check_both_sums(suite):
+    """A parameter of two stages whose gradient tensor ranks have by rows is rounded twice more: its stages' sum, and the ranks'."""
+    with open(os.path.join(HERE, "sums.dz"), encoding="utf-8") as file:
+        model = file.read()
+    for was, now in (("block layer(x: [B, S, d])", "block layer(x: [B, S, d], shift: [d])"), ("return a + proj", "return a + proj + shift"),
+                     ("x = layer(x)", "x = layer(x, shift)"), ("  param wpe:", "  param shift: [d] ~ normal(std = 0.2)\n  param wpe:")):
+        suite.tally.check("the model has %s" % was, was in model)
+        model = model.replace(was, now)
+    path, file_of_plan = os.path.join(suite.folder, "both.dz"), os.path.join(suite.folder, "both.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(model)
+    for sequence, additions in (("true", 8 + 2), ("false", 8 + 1)):
+        given = ("tensor=2", "pipeline=2", "plan.data=1", "microbatch=128", "zero=2", 'recompute="none"', 'schedule="1f1b"', 'cut="layer"',
+                 "sequence=%s" % sequence, 'gradient_sums="bf16_stochastic"')
+        outcome = harness.zplan("plan", path, "--ranks", 4, "-o", file_of_plan, "--force", *sum((("--set", word) for word in given), ()))
+        if suite.tally.check("a plan with both sums", outcome.status == 0, outcome.tail()):
+            with open(file_of_plan, encoding="utf-8") as file:
+                said = json.load(file)["gradient_sums"]["additions"]
+            suite.tally.check("sequence = %s: additions" % sequence, said == additions, "%d, not %d" % (said, additions))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--verbose", action="store_true")
@@ -171,6 +193,7 @@ def main():
     with harness.Scratch() as folder:
         suite = Suite(folder, verbose)
         check_plans(suite)
+        check_both_sums(suite)
         for precision, batches in (("mixed_bf16", (1, 16, 256, 4096)), ("mixed_fp16", (256,))):
             for n in batches:
                 suite.pair("%s, %d micro-batches" % (precision, n), precision, (1, 1, 1), n, 1)

@@ -32,7 +32,7 @@ EITHER(widening) {
   }
 }
 
-/* On either side of every number, half way to the next and alongside that; and all over f32. */
+/* On either side of every number, half way to the next and next to that; and all over f32. */
 EITHER(rounding) {
   uint16_t got;
   uint32_t largest = dtype == ZPK_F16 ? 0x7BFF : 0x7F7F;

@@ -70,7 +70,7 @@ Test(shard_sequence, llama_layer) {
   expect_share(s->local[LAYER], 16);
 }
 
-/* The two partial sums are added first where memory is fast alongside links: one pair. */
+/* The two partial sums are added first where memory is fast next to links: one pair. */
 Test(shard_sequence, attention_and_mlp_side_by_side) {
   model_size size = GPT;
   size.style = STYLE_PARALLEL;

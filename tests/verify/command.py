@@ -9,6 +9,7 @@ import csv
 import glob
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -68,6 +69,10 @@ def statuses(folder):
         for key in ("offloaded_stride", "saved_offloaded", "offloaded_slots", "offloaded_staging"):
             expect("%s is in the plan" % key, '"%s"' % key in text)
             text = text.replace('"%s"' % key, '"%s"' % key.replace("offloaded", "away"))
+        for key in ("at_difference", "at_gradient_before"):  # younger than it
+            expect("%s is in the plan" % key, '"%s"' % key in text)
+            text = re.sub(r'"%s": -1,\s*' % key, "", text)
+            expect("%s is not in format 1" % key, key not in text)
         first.write(text)
     card = folder + "/card.json"  # of a file that uses another from the folder above
     check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "--set", "model.layers=21", "-o", card], 0)

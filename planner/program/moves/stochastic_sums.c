@@ -83,7 +83,15 @@ static zp_move_limits limits(const zp_spec *spec) {
   return ZP_LIMITS_IF(spec->train.stochastic_sums, rows);
 }
 
-/* Every micro-batch adds once for every unit of a stage that uses a parameter; a sum over stages is rounded again. */
+/* A sum over stages is rounded again, and so is one over tensor ranks: the most that a parameter has of both. */
+static int64_t roundings_of_sums(const zp_program *p) {
+  bool partial = p->choice.tensor > 1 && p->lowered->sharding->partial;
+  for (int i = 0; partial && i < p->tied.len; i++)
+    if (p->lowered->sharding->param[p->tied.data[i].param].grad_partial) return 2;
+  return p->tied.len > 0 || partial;
+}
+
+/* Every micro-batch adds once for every unit of a stage that uses a parameter. */
 static int64_t most_additions(const zp_program *p) {
   int64_t most = 1;
   for (int s = 0; s < p->choice.pipeline; s++)
@@ -95,8 +103,7 @@ static int64_t most_additions(const zp_program *p) {
       }
       if (uses > most) most = uses;
     }
-  bool again = p->tied.len > 0 || (p->choice.tensor > 1 && p->lowered->sharding->partial);
-  return p->microbatches * most + again;
+  return p->microbatches * most + roundings_of_sums(p);
 }
 
 zp_gradient_sums zp_gradient_sums_after(int64_t additions) {

@@ -261,7 +261,7 @@ static int64_t *count_units(const filling *f) {
 }
 
 /* Moving a unit between a stage and those around it must move a bound in the direction in which m times the unit's own
- * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small alongside
+ * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small next to
  * the micro-batches. */
 static bool small_alongside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
