@@ -44,6 +44,7 @@ def check_copy(tally, folder):
     alongside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
     tally.check("what `zplan calibrate` starts is installed", not alongside, "missing: %s" % " ".join(alongside))
     tally.check("no installed file names the source tree", not names_the_tree(moved), " ".join(names_the_tree(moved)))
+    os.environ.pop("ZPLAN_KEPT_KERNELS")  # a folder of the source tree
     hide = hidden_tree()
     print("the source tree is %s" % ("hidden" if hide else "in sight: mounting is not allowed here"), flush=True)
     examples = os.path.join(moved, "share", "doc", "zplan", "examples")

@@ -15,7 +15,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version")
+# Not a matter of the plan's proof: how it was found and made, where its model's data is, and the mark of a file that nobody has edited.
+FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
