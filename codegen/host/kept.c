@@ -1,8 +1,8 @@
 /* Kernels that were compiled before: FOLDER/KEY.o and KEY.ll, KEY of everything that LLVM is given.
  *
  * Files appear whole under their names, so builds may share a folder. Nothing is ever removed from it. The last line of
- * the text has a sum of both; what differs from it, a file that lost its end or a bit, is compiled and written again.
- */
+ * the text has a sum of both; what differs from it, a file that lost its end or a bit, is compiled and written
+ * again. */
 #include <zplan/buf.h>
 #include <zplan/hash.h>
 #include "emit.h"
