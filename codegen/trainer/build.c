@@ -110,7 +110,7 @@ static bool newer_than_headers(zp_arena *arena, const char *file, const char *fo
   DIR *dir = opendir(folder);
   bool all = dir != NULL;
   for (struct dirent *entry; all && (entry = readdir(dir)) != NULL;)
-    if (strstr(entry->d_name, ".h") || strstr(entry->d_name, ".cuh"))
+    if (strstr(entry->d_name, ".h") || strstr(entry->d_name, ".cuh") || strstr(entry->d_name, ".def"))
       all = newer(file, zp_format(arena, "%s/%s", folder, entry->d_name));
   if (dir) closedir(dir);
   return all;
@@ -120,9 +120,7 @@ static bool kernels_are_current(const tree *t) {
   if (!t->gpu) return newer(in_tree(t, "kernels.o"), in_tree(t, "rows.txt"));
   const char *image = in_tree(t, "kernels.image");
   return newer(image, in_tree(t, "kernels.cu")) && newer(image, in_tree(t, "Makefile")) && /* it names the arch */
-         newer(image, zp_format(t->arena, "%s/zplan/zpd.h", t->tools->device_dirs[0])) &&
-         newer(image, zp_format(t->arena, "%s/zplan/zpk_optimizers.h", t->tools->device_dirs[0])) &&
-         newer(image, zp_format(t->arena, "%s/zplan/state_regions.def", t->tools->device_dirs[0])) &&
+         newer_than_headers(t->arena, image, zp_format(t->arena, "%s/zplan", t->tools->device_dirs[0])) &&
          newer_than_headers(t->arena, image, t->tools->device_dirs[1]) &&
          newer_than_headers(t->arena, image, t->tools->device_dirs[2]);
 }

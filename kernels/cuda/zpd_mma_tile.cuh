@@ -13,6 +13,7 @@
 
 #include "zpd_layouts.cuh"
 #include "zpd_mma.cuh"
+#include "zplan/zpd_mma_geometry.h"
 
 enum {
   ZPD_MMA_THREADS = ZPD_MMA_WARPS * ZPD_WARP,

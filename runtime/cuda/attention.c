@@ -1,6 +1,8 @@
 /* Attention of a trainer on a GPU, on tensor cores or not, with what is done before and after its kernels: tables of
- * relative biases spread, their gradients summed. Arguments are those of kernels/include/zplan/zpd.h. */
+ * relative biases spread, their gradients summed. Arguments are those of kernels/include/zplan/zpd.h, blocks those of
+ * zpd_mma_geometry.h. */
 #include <assert.h>
+#include <zplan/zpd_mma_geometry.h>
 #include "attention_args.h"
 #include "cuda.h"
 

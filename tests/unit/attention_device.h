@@ -6,6 +6,7 @@
 #include "attention_testing.h"
 #include "device_kernels.h"
 #include <zplan/buf.h>
+#include <zplan/zpd_mma_geometry.h>
 #include "../../runtime/cuda/attention_args.h"
 
 /* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;

@@ -3,7 +3,7 @@
 #include <zplan/constants.h>
 #include <zplan/cost.h>
 #include <zplan/own_gpu.h>
-#include <zplan/zpd.h>
+#include <zplan/zpd_mma_geometry.h>
 #include "planner_models.h"
 
 static void expect_near(double got, double want, const char *what) {

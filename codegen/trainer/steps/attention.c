@@ -4,7 +4,7 @@
 
 #include <assert.h>
 #include <zplan/rt.h>
-#include <zplan/zpd.h>
+#include <zplan/zpd_mma_geometry.h>
 
 /* Bytes that a relative bias has after the shares of attention's workspace: lines of all workers, then sums of its
  * gradient. On GPUs one line a head, where there are sums also the buckets of distances, and sums by tiles. */
