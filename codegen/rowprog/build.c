@@ -203,8 +203,8 @@ static int scaled_sum(zp_row_program *program, zp_row_op op, int sum, int factor
 /* Sums are linear: factors that are the same in all columns move out, and a sum of two terms is split when that lets it
  * be taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less.
  *
- * What is less its own mean adds up to zero: the sum of the columns less the sum of the columns. In a row that is not
- * finite that difference would be NaN, and so are its terms, which whoever sums them reads alongside the sum. */
+ * Columns less their own mean add up to zero: the sum of the columns less the sum of the columns. In a row that is not
+ * finite that difference would be NaN, and so are its terms, which the kernel reads besides the sum. */
 int zp_row_sum(zp_row_program *program, int a, int64_t cols) {
   const zp_row_value v = program->values.data[a];
   if (v.cols == 0) return zp_row_binary(program, ZP_ROW_MUL, a, zp_row_imm(program, (double)cols));

@@ -27,7 +27,7 @@ static void put_optimizer(zp_megatron *m) {
   if (t->weight_decay > 0 && row->is_adam && row->decay_in_gradient)
     zp_export_refuse(
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",
-        "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights alongside them",
+        "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights instead",
         t->weight_decay);
   if (t->delayed)
     zp_export_refuse(m->e, "no delayed_update", "delayed_update: Megatron-LM has no update alongside the next step");

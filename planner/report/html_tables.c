@@ -46,8 +46,8 @@ void zp_html_delayed(zp_buf *out, const zp_plan *plan) {
       {"staleness", zp_format(arena, "%d: gradients from step %lld on are those of weights one update old",
                               ZP_STALENESS, after + 2)},
       {"runs on the host", zp_format(arena, "the update of step %lld and of every later one", after + 1)},
-      {"alongside", "of the next step the gather of weights, all micro-batches with what they wait for, the sums of "
-                    "gradients and the meeting for their norm"},
+      {"overlapped with", "the next step's gather of weights, all micro-batches with what they wait for, the sums of "
+                          "gradients and the meeting for their norm"},
       {"takes (est)", zp_show_seconds(arena, delay.host_s)},
       {"hidden (est)", zp_show_seconds(arena, delay.host_s - delay.shown_s)},
       {"shown (est)", zp_format(arena, "%s of a step of %s", zp_show_seconds(arena, delay.shown_s),

@@ -176,7 +176,7 @@ static void put_reduce_dtype(zp_buf *out, const zp_plan *plan) {
   const char *text =
       spared > 0 ? zp_format(out->arena,
                              "bf16 between nodes, %s a step fewer: what of %sgradients leaves a node is rounded once, "
-                             "and added in f32. Alongside f32's own rounding an element is off by at most 1/%d of the "
+                             "and added in f32. Besides f32's own rounding, an element is off by at most 1/%d of the "
                              "magnitudes that crossed, added up",
                              zp_show_bytes(out->arena, spared), each ? "a micro-batch's " : "",
                              (int)(1 / ZP_ROUNDED_SUM_ERROR))
@@ -192,8 +192,7 @@ static void put_gradient_sums(zp_buf *out, const zp_plan *plan) {
       out->arena,
       "bf16, rounded stochastically, %lld additions an element at most: unbiased, the standard deviation of an element "
       "at most %.2g of its addends' magnitudes, added up; within x sqrt(%lld)/256 = x %.2g of them with a probability "
-      "of "
-      "1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, alongside f32's own rounding",
+      "of 1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, besides f32's own rounding",
       (long long)sums.additions, sums.deviation, (long long)sums.additions, sqrt(n) * ZP_STOCHASTIC_ROUNDOFF,
       sums.worst);
   zp_buf_line(out, "  gradient_sums %s", zp_words_wrap(out->arena, text, 16));

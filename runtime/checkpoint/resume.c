@@ -1,8 +1,8 @@
 /* A run goes on from a checkpoint: what of data, batch and seed is not what it was.
  *
  * What is kept is the number of samples that have been used. Another batch goes on with the sample after the last one,
- * another sample length after the last token: both are told and done. What cannot be continued, because other samples
- * would come again or never, is refused unless --accept-changes says otherwise:
+ * another sample length after the last token: both are reported. What cannot be continued, because other samples would
+ * come again or never, is rejected unless --accept-changes is given:
  *
  *   other tokens                     accepted: begins at the first sample of the new data
  *   another order, or seed of it     accepted: as many samples of the new order are passed over

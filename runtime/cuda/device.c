@@ -222,7 +222,7 @@ void zpr_load_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes) {
 }
 
 /* With --sync: whatever ran before the kernel has ended well, then the kernel. Products and copies are no kernels of
- * ours: what of them failed is told as what stands after the last kernel. */
+ * ours: a failure of theirs is reported as after the last kernel. */
 static void sync(zpr *c, const char *kernel, bool before) {
   const zpr_device *d = c->state->device;
   char what[192];

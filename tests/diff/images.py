@@ -2,7 +2,7 @@
 """Inputs from NumPy files, as a user meets them. The model is tests/torch/vit.dz, whose numbers are compared with PyTorch there.
 
 - 3 steps and 3 more with --resume are 6 to the last bit, in order and shuffled; another layout goes on within 1e-10;
-- other data, or the same in another order, is refused when a run goes on, more samples after the first ones are told;
+- other data, or the same in another order, is rejected when a run goes on; more samples after the first ones are reported;
 - every layout has the same batches: losses in f64 within 1e-10, of a validation too;
 - images, channels first or last, train as their patches; tokens from arrays train as the same tokens from a text, to the last bit;
 - lines of tokens with a class each train alike on every layout, whatever stands after their lengths;

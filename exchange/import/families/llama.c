@@ -82,8 +82,8 @@ static const hf_row of_qwen[] = {
     END};
 /* clang-format on */
 
-/* Layers after the first ones have a window where the file asks for it: two kinds of layers, or one for samples that
- * no window cuts. */
+/* With `use_sliding_window` the layers after the first ones have a window: two kinds of layers, or one kind for samples
+ * that no window cuts. */
 /* clang-format off */
 static const hf_row qwen_window[] = {
     FLAG("use_sliding_window", "asked", "0"),

@@ -29,8 +29,7 @@ static void make_offloaded(const zp_move_scope *x, zp_move *move, zp_on_move *em
 }
 
 /* With ZeRO 1 the host is the owner of what it updates: records of all workers come down, that of the change goes up.
- * It asks for the weights of all ranks where its own are a master copy; elsewhere it has them, and its
- * error. */
+ * Where its own weights are a master copy, those of all ranks come down, too; elsewhere it has them, and its error. */
 static void make_owner_offloaded(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
   int64_t gone = zp_scope_offloaded(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK, n = x->choice->data;
   bool mixed = x->lowered->compute_bytes == 2;

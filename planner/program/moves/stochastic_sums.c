@@ -2,17 +2,24 @@
  * add a micro-batch's gradients, which data ranks have summed in f32, to a rank's shard, the shard is bf16. It moves
  * nothing; regions, norm and update take lowered->sum_bytes.
  *
- * Of n additions to an element whose addends' magnitudes add up to S, with u = 2^-8 (half the spacing of numbers, as a
- * share of them) and e = 2 u (Connolly, Higham and Mary, "Stochastic rounding and its probabilistic backward error
- * analysis", SIAM J. Sci. Comput. 43, 2021):
- *   Rounding is unbiased whatever came before, so the expected sum is the exact one and variances of single roundings
- *   add up. One is at most u^2 of the expected square of what is rounded: v_k <= v_{k-1} + u^2 (S^2 + v_{k-1}), and
- *       v_n <= ((1 + u^2)^n - 1) S^2, about n u^2 S^2.
- *   It is also p (1 - p) spacing^2 with p or 1 - p times the spacing at most |addend|, because the sum before was on
- * the grid; so all of them together are at most e S (S + d), where d^2 is their sum: d <= (e + sqrt(e^2 + 4 e)) / 2 S,
- * however many additions there are. Within lambda sqrt(n) u S, to first order, with a probability of at least 1 - 2
- * exp(-lambda^2 / 2) (Hoeffding; theorem 4.8 there). A rounding is off by less than the spacing: at worst ((1 + e)^n -
- * 1) S. */
+ * Bounds of an element's sum after n additions whose magnitudes add up to S. u = 2^-8 is half the spacing of numbers,
+ * as a share of them, and e = 2 u. After Connolly, Higham and Mary, "Stochastic rounding and its probabilistic backward
+ * error analysis", SIAM J. Sci. Comput. 43, 2021.
+ *
+ * Mean: rounding is unbiased whatever came before, so the expected sum is the exact one, and the variances of single
+ * roundings add up.
+ *
+ * Few additions: the variance of one rounding is at most u^2 times the expected square of the rounded number, so
+ * v_k <= v_{k-1} + u^2 (S^2 + v_{k-1}) and v_n <= ((1 + u^2)^n - 1) S^2, about n u^2 S^2.
+ *
+ * Many additions: the variance of one rounding is p (1 - p) spacing^2, where p or 1 - p times the spacing is at most
+ * |addend|, because the sum before it was on the grid. All variances add up to d^2 <= e S (S + d), so
+ * d <= (e + sqrt(e^2 + 4 e)) / 2 S, however many additions there are.
+ *
+ * Probability: the error is within lambda sqrt(n) u S, to first order, with a probability of at least
+ * 1 - 2 exp(-lambda^2 / 2) (Hoeffding).
+ *
+ * Worst case: one rounding is off by less than the spacing, so n of them by less than ((1 + e)^n - 1) S. */
 #include "strategy.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
   }
 }
 
-/* zp_every_chunk_cut asks for no more chunks than can be simulated often. */
+/* Few enough cuts into chunks to simulate each. */
 bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point) {
   return zp_few_ways(zp_point_units(s, point), zp_model_chunks(&point->choice), ZP_MOST_CHUNK_CUTS);
 }

@@ -3,9 +3,9 @@
  * ahead of what it should wait for, every time; on a GPU it would only sometimes.
  *
  * A message is on its way for a while, and the stream order says only what is before and after it. So it has two
- * halves (nccl.c). What is `early` runs as soon as the stream comes to it by itself: without a wait for what is still
- * to be done, it is done before that. And whoever is ordered after a message, in its stream or by an event, says so
- * before it works on (emu_messages_end). */
+ * halves (nccl.c). The `early` half runs as soon as the stream comes to it by itself, before any work that is still to
+ * be done. Work that is ordered after a message, in its stream or by an event, ends the message before it starts
+ * (emu_messages_end). */
 #include "emulator.h"
 #include <string.h>
 #include <time.h>

@@ -253,7 +253,7 @@ struct zp_move_strategy {
   int64_t (*transient)(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count);
   /* Raises other regions (regions.def) to the bytes that it needs. Requires: applies. May be NULL. */
   void (*regions)(const zp_move_scope *scope, zp_placing *placing);
-  /* ---- what the step computes for it alongside its records, whoever else moves something; each may be NULL ---- */
+  /* ---- what the step computes for it besides its records; each may be NULL ---- */
   /* Fills in what it looks up of all steps of a training, once. */
   void (*lower)(zp_arena *scratch, zp_lowered *lowered);
   /* Fills in what it looks up of a segment, once: elements and bytes when the places of its parameters are known,
