@@ -43,9 +43,18 @@ static const char *next_command(const zp_run_state *run, const zp_plan *plan) {
   return zp_format(arena, "zplan run %s%s", zp_words_for(run, "run"), ranks);
 }
 
+static void show_details(const zp_run_state *run, const zp_plan *plan) {
+  zp_page page = zp_page_for(run, stdout, ZP_DETAIL_LABEL);
+  zp_page_blank(&page);
+  zp_report_details(&page, plan);
+  zp_page_blank(&page);
+  zp_page_lines(&page, zp_report_memory(run->arena, plan));
+  zp_page_put(&page, stdout);
+}
+
 void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const char *log) {
   bool verbose = run->options.verbose;
-  zp_page page = zp_page_for(run, stdout, verbose ? ZP_DETAIL_LABEL : ZP_FIRST_LABEL);
+  zp_page page = zp_page_for(run, stdout, ZP_FIRST_LABEL);
   zp_report_first_screen(&page, plan);
   if (searched) {
     put_fewer_ranks(&page, plan);
@@ -54,11 +63,6 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
   }
   if (log) zp_report_measured(&page, plan, log);
   zp_page_text(&page, ZP_DIM, 2, verbose ? ZP_ESTIMATED_LEGEND : ZP_ESTIMATED_LEGEND " (more: --verbose)");
-  if (verbose) {
-    zp_page_blank(&page);
-    zp_report_details(&page, plan);
-    zp_page_blank(&page);
-    zp_page_lines(&page, zp_report_memory(run->arena, plan));
-  }
   zp_page_put(&page, stdout);
+  if (verbose) show_details(run, plan);
 }
