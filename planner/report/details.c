@@ -1,6 +1,5 @@
-/* What the first screen leaves out: decisions in full, where the range of the step time is from, rates, what lies
- * outside of the arena, how the training differs from a plain one, reasons, other plans, what was rejected, the proof.
- */
+/* What the first screen leaves out: decisions in full, sources of figures, what lies outside of the arena, how the
+ * training differs from a plain one, reasons, other plans, what was rejected. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/calibration.h>

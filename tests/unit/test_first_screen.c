@@ -50,7 +50,7 @@ static void expect_field(const char *example, const char *words, const char *lab
             example, field, words);
 }
 
-/* Of the JSON that scripts read. */
+/* Figures are those of the JSON that scripts read. */
 static void expect_numbers(const char *example, const char *words, const zp_plan *plan) {
   zp_json *json = zp_plan_to_json(arena, plan);
   const zp_json *e = zp_json_get(json, "estimate");

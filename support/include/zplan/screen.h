@@ -20,7 +20,7 @@ typedef enum zp_color_choice { ZP_COLOR_AUTO = -1, ZP_COLOR_NEVER, ZP_COLOR_ALWA
 /* The screen that a file descriptor is: as wide as $COLUMNS says, else as its terminal, else ZP_PIPE_COLUMNS. UTF-8
  * where the locale of the environment has it. AUTO: colours on terminals, but with $NO_COLOR or TERM=dumb none. */
 zp_screen zp_screen_of(int fd, zp_color_choice color);
-/* The same from its parts, for a test; terminal_columns: 0 where it is none. Of the environment: NULL is unset. */
+/* A screen from its parts, for tests. terminal_columns: 0 where it is no terminal; variables: NULL where unset. */
 zp_screen zp_screen_from(int terminal_columns, const char *columns, const char *locale, const char *no_color,
                          const char *term, zp_color_choice color);
 
