@@ -8,14 +8,16 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A rank that has no arena: program, MPI, libraries. Measured: 19 MB resident (Open MPI 4.1, OpenBLAS 0.3.21, November
  * 2026); less here, so that nothing is refused that might fit. */
 #define RANK_BYTES ((int64_t)16 << 20)
 
-static int host_cores(void) {
+int zp_host_cores(void) {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  return count > 0 ? count : 1;
 }
 
 /* Number after "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
@@ -44,6 +46,12 @@ static int64_t container_bytes(void) {
   return INT64_MAX;
 }
 
+int64_t zp_host_bytes(void) {
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+  int64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
+  return limit > 0 && limit < all ? limit : all; /* "max" is 0 */
+}
+
 /* -1: the system does not say. */
 static int64_t available_bytes(void) {
   int64_t free_kib = number_in("/proc/meminfo", "MemAvailable:"), swap_kib = number_in("/proc/meminfo", "SwapFree:");
@@ -65,7 +73,7 @@ static int64_t needed_bytes(const zp_plan *plan, bool emulated) {
 
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan) {
   if (run->options.hostfile) return true;
-  int ranks = zp_choice_ranks(&plan->best.choice), cores = host_cores();
+  int ranks = zp_choice_ranks(&plan->best.choice), cores = zp_host_cores();
   bool emulated = run->options.arch && strcmp(run->options.arch, "host") == 0;
   int64_t need = needed_bytes(plan, emulated), have = available_bytes();
   if (have >= 0 && need > have) {
@@ -73,7 +81,7 @@ bool zp_host_holds(zp_run_state *run, const zp_plan *plan) {
         zp_report(run->diags, ZP_Z0705, ZP_NO_SPAN, "%d rank%s of this plan take %s, this machine has %s left", ranks,
                   ranks == 1 ? "" : "s", zp_show_bytes(run->arena, need), zp_show_bytes(run->arena, have));
     zp_diag_help(d, "fewer ranks (--ranks), a smaller batch or model, or other machines (--hostfile)");
-  } else if (cores > 0 && ranks > cores) {
+  } else if (ranks > cores) {
     zp_report(run->diags, ZP_Z0706, ZP_NO_SPAN,
               "%d ranks on %d core%s: steps take %.2g times as long as with a core each", ranks, cores,
               cores == 1 ? "" : "s", (double)ranks / cores);

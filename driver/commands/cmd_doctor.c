@@ -107,5 +107,6 @@ int zp_cmd_doctor(zp_run_state *run) {
   zp_say(stdout, "  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
   zp_say(stdout, "  %-14s %s\n", "memory",
          zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
+  zp_show_purposes(run, &tools);
   return ZP_EXIT_OK;
 }
