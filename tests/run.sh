@@ -103,12 +103,14 @@ profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
+documents|python3 tests/site/links.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py
 GPU page|python3 tests/bench/gpu_roofline.py --check
 calibration that is kept|python3 tests/verify/calibrated.py
 installed copy|python3 tests/verify/install.py
+plan-only build|python3 tests/verify/plan_only.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py

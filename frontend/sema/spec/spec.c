@@ -91,7 +91,7 @@ static void read_train(zp_reader *reader, const zp_settings *settings, const zp_
 static double default_memory_fraction(const zp_cluster *cluster) { return cluster->node.device.is_cpu ? 0.80 : 0.94; }
 
 /* Time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to 0.7 %
- * longer than the fastest of its group (docs/accuracy.md): less than that the model does not tell apart. */
+ * longer than the fastest of its group (docs/evidence/accuracy.md): less than that the model does not tell apart. */
 static const double DEFAULT_ROBUST = 0.005;
 
 static void read_one_plan(zp_reader *reader, const zp_item *item, const zp_settings *settings) {

@@ -105,4 +105,7 @@ zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, 
 /* The library's device of this number of NVIDIA, "h200"; NULL: it has none. */
 const char *zp_gpu_of_pci_device(int64_t device);
 
+/* The version of Expat; NULL: built without it, and topologies are not read. */
+const char *zp_xml_library(void);
+
 #endif

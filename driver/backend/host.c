@@ -2,35 +2,14 @@
  *
  * Ranks that must share cores are told; ranks that memory cannot hold are refused before they are started, because the
  * kernel would choose whom to kill. With a hostfile the ranks are on other machines, and nothing is known of these. */
-#define _GNU_SOURCE
 #include "driver.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* A rank that has no arena: program, MPI, libraries. Measured: 19 MB resident (Open MPI 4.1, OpenBLAS 0.3.21, November
  * 2026); less here, so that nothing is refused that might fit. */
 #define RANK_BYTES ((int64_t)16 << 20)
-
-int zp_host_cores(void) {
-  cpu_set_t set;
-  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-  return count > 0 ? count : 1;
-}
-
-/* Number after "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
-static int64_t number_in(const char *path, const char *key) {
-  FILE *f = fopen(path, "r");
-  char line[256];
-  long long value = -1;
-  size_t n = strlen(key);
-  while (f && value < 0 && fgets(line, sizeof line, f))
-    if (strncmp(line, key, n) == 0) value = atoll(line + n);
-  if (f) fclose(f);
-  return value;
-}
 
 /* What the container that this process runs in may still take. Pages of files count against it and are given back. */
 static int64_t container_bytes(void) {
@@ -39,22 +18,17 @@ static int64_t container_bytes(void) {
       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
        "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file "}};
   for (int i = 0; i < 2; i++) {
-    int64_t limit = number_in(files[i][0], ""), used = number_in(files[i][1], "");
-    int64_t given_back = number_in(files[i][2], files[i][3]);
+    int64_t limit = zp_number_in(files[i][0], ""), used = zp_number_in(files[i][1], "");
+    int64_t given_back = zp_number_in(files[i][2], files[i][3]);
     if (limit > 0 && used >= 0) return limit - used + (given_back > 0 ? given_back : 0); /* "max" is 0 */
   }
   return INT64_MAX;
 }
 
-int64_t zp_host_bytes(void) {
-  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
-  int64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
-  return limit > 0 && limit < all ? limit : all; /* "max" is 0 */
-}
-
 /* -1: the system does not say. */
 static int64_t available_bytes(void) {
-  int64_t free_kib = number_in("/proc/meminfo", "MemAvailable:"), swap_kib = number_in("/proc/meminfo", "SwapFree:");
+  int64_t free_kib = zp_number_in("/proc/meminfo", "MemAvailable:"),
+          swap_kib = zp_number_in("/proc/meminfo", "SwapFree:");
   if (free_kib < 0) return -1;
   int64_t host = (free_kib + (swap_kib > 0 ? swap_kib : 0)) * 1024, container = container_bytes();
   return host < container ? host : container;
