@@ -12,11 +12,11 @@ static void print_help(FILE *out) {
     const char *gap = *v->arguments ? " " : "";
     zp_say(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
   }
-  fprintf(out,
-          "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
-          "`zplan --version`; `zplan explain WORD` explains a key, a flag or an error.\n"
-          "\nExit status: %s\n",
-          zp_exit_statuses);
+  zp_say(out,
+         "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
+         "`zplan --version`; `zplan explain WORD` explains a key, a flag or an error.\n"
+         "\nExit status: %s\n",
+         zp_exit_statuses);
 }
 
 static void print_verb_help(const zp_verb *verb) {
