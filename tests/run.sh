@@ -102,6 +102,7 @@ profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
+documents|python3 tests/site/links.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py
