@@ -24,8 +24,8 @@ static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *
 }
 
 /* Robust: time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to
- * 0.7 % longer than the fastest of its group (docs/evidence/accuracy.md): less than that the model does not tell apart.
- */
+ * 0.7 % longer than the fastest of its group (docs/evidence/accuracy.md): the model does not tell apart less than that.
+ * Memory: of the search. */
 static const zp_constraints unwritten = {.robust = 0.005, .search_memory = ZP_SEARCH_MEMORY};
 
 /* The search ends by itself, so its budget of time is never exhausted: checked, not kept. */
