@@ -126,7 +126,7 @@ int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 
-/* ---- measure.c ---- */
+/* ---- backend/measure.c ---- */
 /* Processes that ran in the last minute; 0: not known. Are they so many that measurements suffer? */
 double zp_machine_load(void);
 bool zp_is_busy(double load);
@@ -148,10 +148,17 @@ typedef enum zp_measuring {
  * last two: a program failed, which was reported and printed. */
 zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c);
 void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c);
-/* ---- kept_calibration.c ---- */
+/* ---- calibration.c ---- */
 /* Rates by --calibration or $ZPLAN_CALIBRATION (a file, `kept`, `none`), or those that the plan file carries. plan:
  * NULL for a .dz file. false after saying why not. */
 bool zp_calibrate_by_word(zp_run_state *run, zp_spec *spec, const zp_json *plan);
+/* Says that `what` cannot be used, and why; false. */
+bool zp_cannot_calibrate(zp_run_state *run, const char *what, const char *error);
+/* run and bench without words that name other rates. */
+bool zp_wants_measured_rates(const zp_run_state *run, const zp_spec *spec);
+/* ---- backend/kept_calibration.c ---- */
+/* The kept rates of this machine. false after saying why not. */
+bool zp_use_kept_calibration(zp_run_state *run, zp_spec *spec);
 /* run and bench of a .dz file without such words: rates of this machine, kept or measured and kept, for a CPU cluster.
  * What cannot be measured stays the library's; false where no trainer can be generated. */
 bool zp_calibrate_here(zp_run_state *run, zp_spec *spec);
@@ -162,6 +169,19 @@ const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
 /* A program in $PATH; NULL: it is not there. */
 const char *zp_find_tool(zp_arena *arena, const char *tool);
+
+/* ---- version.c ---- */
+/* "zplan 0.2.0 commit f3be6841d2c7". Arena. */
+const char *zp_version_line(zp_arena *arena);
+/* That line and the libraries that zplan was built with, on stdout. */
+void zp_print_version(zp_arena *arena);
+/* Rows of `zplan doctor`: something that was found, or (NULL) not, and what it is needed for; all libraries; this
+ * machine. */
+void zp_doctor_row(const char *what, const char *found, const char *needed_for);
+void zp_doctor_libraries(zp_arena *arena);
+void zp_doctor_machine(zp_arena *arena);
+/* Are there verbs that generate, run and measure trainers (backend/), or does plan_only/ say that there are none? */
+extern const bool zp_has_backend;
 
 /* ---- verbs.c ---- */
 typedef struct zp_verb {
@@ -221,7 +241,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 /* The plan of a file's decisions, on the nodes in its order. spec: as the file's sources say. NULL with *error. */
 zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
 
-/* ---- hosts.c ---- */
+/* ---- backend/hosts.c ---- */
 /* Where the plan has its nodes in another order than the written one: a hostfile in `dir` with the lines of --hostfile
  * in that order, which takes its place. False after saying what is wrong. */
 bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir);
@@ -233,7 +253,7 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec);
 /* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
 zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
-/* infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
+/* backend/infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
 bool zp_inference_options(const zp_run_state *run);
 /* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
 zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
@@ -261,7 +281,7 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
 
-/* ---- host.c ---- */
+/* ---- backend/host.c ---- */
 /* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 
@@ -276,11 +296,11 @@ zp_data zp_data_at(const zp_spec *trained, const char *path);
  * checkpoint had it. false after saying that it is at neither place. */
 bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
 
-/* ---- keep.c ---- */
+/* ---- backend/keep.c ---- */
 /* Where a run keeps its last state when its file does not say: sets run->checkpoints, and says so on stderr. */
 void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec);
 
-/* ---- initial.c ---- */
+/* ---- backend/initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the
  * model. */
 bool zp_find_weights(zp_run_state *run, const zp_spec *spec);
@@ -294,13 +314,13 @@ const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_f
 int zp_export_hf(zp_run_state *run);
 int zp_export_peft(zp_run_state *run);
 
-/* ---- mpirun.c ---- */
+/* ---- backend/mpirun.c ---- */
 /* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
  * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended. */
 void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
 void zp_end_mpirun(void);
 
-/* ---- session.c ---- */
+/* ---- backend/session.c ---- */
 /* A new folder PARENT/zplan-mpi-XXXXXX (path in the arena) for one start of mpirun; NULL: it cannot be made. It counts
  * as in use until this process and those that it starts meanwhile have ended, or zp_session_close removes it. */
 const char *zp_session_open(zp_arena *arena, const char *parent);
@@ -310,7 +330,7 @@ void zp_session_sweep(zp_arena *arena, const char *parent);
 /* Removes Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
 void zp_segments_sweep(zp_arena *arena, const char *parent);
 
-/* ---- descendants.c ---- */
+/* ---- backend/descendants.c ---- */
 void zp_adopt_orphans(void);
 /* SIGCONT to those of this process that are stopped, SIGKILL to all; how many there were. */
 int zp_continue_descendants(void);
@@ -318,7 +338,7 @@ int zp_kill_descendants(void);
 /* Waits until all have ended; after a while they are killed. */
 void zp_end_descendants(void);
 
-/* ---- waits.c ---- */
+/* ---- backend/waits.c ---- */
 typedef struct zp_wait_line {
   int rank, peer; /* peer -1: none is named */
   const char *text;
@@ -334,7 +354,7 @@ bool zp_waits_take(zp_arena *arena, zp_waits *waits, const char *line, int64_t n
 /* Shows what has come together, as soon as that is over, or at once. */
 void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once);
 
-/* ---- launch.c ---- */
+/* ---- backend/launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
  * is dropped. */
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);

@@ -83,7 +83,9 @@ int main(int argc, char **argv) {
   } else if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
     print_help(stdout);
   } else if (strcmp(argv[1], "--version") == 0) {
-    zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
+    zp_arena *arena = zp_arena_new("version");
+    zp_print_version(arena);
+    zp_arena_free(arena);
   } else {
     zp_arena *arena = zp_arena_new("command");
     status = run_verb(arena, argc, argv);

@@ -96,4 +96,7 @@ zp_imported *zp_import_slurm(zp_arena *arena, zp_diags *diags, const char *path,
 zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                             const char *gpu);
 
+/* The version of Expat; NULL: built without it, and topologies are not read. */
+const char *zp_xml_library(void);
+
 #endif

@@ -1,6 +1,7 @@
 /* zplan doctor: what was found on this machine, so that a failed build can be understood. */
 #include "driver.h"
 #include <zplan/cuda.h>
+#include <zplan/rowkernel.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,24 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static void row(const char *what, const char *found, const char *needed_for) {
-  zp_say(stdout, "  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
-}
+static void row(const char *what, const char *found, const char *needed_for) { zp_doctor_row(what, found, needed_for); }
 
 static const char *library(zp_arena *arena, const char *name) {
   void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   if (!handle) return NULL;
   dlclose(handle);
   return zp_strdup(arena, name);
-}
-
-/* The version that the runtime of this build was made with, or NULL. */
-static const char *liburing(void) {
-#ifdef ZPLAN_LIBURING
-  return ZPLAN_LIBURING " (in the runtime)";
-#else
-  return NULL;
-#endif
 }
 
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
@@ -89,13 +79,13 @@ int zp_cmd_doctor(zp_run_state *run) {
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *rt = zp_format(run->arena, "%s/libzplanrt.a", tools.library_dirs[0]);
   const char *header = zp_format(run->arena, "%s/zplan/rt.h", tools.include_dirs[0]);
-  zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
+  zp_say_line(stdout, "%s", zp_version_line(run->arena));
   row("cc", zp_find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
   row("mpicc", zp_find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
   row("mpirun", zp_find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
-  row("LLVM", library(run->arena, zp_kernels_library()), "row kernels of trainers");
+  zp_doctor_libraries(run->arena);
+  row("LLVM's file", library(run->arena, zp_kernels_library()), "row kernels of trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
-  row("liburing", liburing(), "NVMe through io_uring; without it pread, pwrite");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
   const char *kernels = zp_format(run->arena, "%s/zpd_kernels.cuh", tools.device_dirs[1]);
   row("CUDA driver", zp_cuda_driver(run->arena), "running trainers on GPUs");
@@ -104,8 +94,6 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("NCCL", zp_nccl_library(run->arena), "GPUs that talk without the host in between");
   row("c++", zp_find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   show_products(run->arena);
-  zp_say(stdout, "  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
-  zp_say(stdout, "  %-14s %s\n", "memory",
-         zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
+  zp_doctor_machine(run->arena);
   return ZP_EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* Calibrations by word, and the one that run and bench make and keep: ~/.cache/zplan/machine-HASH.json (XDG_CACHE_HOME,
+/* The calibration that run and bench make and keep: ~/.cache/zplan/machine-HASH.json (XDG_CACHE_HOME,
  * where it is absolute), HASH of what identifies the machine and the programs that measure it (measure.c).
  *
  * Only a regular file of this user, in a folder that nobody else may write, is read; links in its place are not
@@ -173,53 +173,15 @@ static const zp_calibration *measure(zp_run_state *run, const kept_place *place)
 
 /* ---- what commands ask for ---- */
 
-static bool is_word(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
-
-/* --calibration, else $ZPLAN_CALIBRATION, which is for CPU clusters in general: it does not disturb a GPU cluster, nor
- * a plan file, which says itself what it was made with. */
-static const char *word_of(const zp_run_state *run, const zp_spec *spec, bool from_plan) {
-  const char *word = run->options.calibration;
-  if (!word && !from_plan && spec->cluster.node.device.is_cpu) word = getenv("ZPLAN_CALIBRATION");
-  return word && *word ? word : NULL;
-}
-
-static const zp_calibration *read_named(zp_arena *arena, const char *path, const char **error) {
-  size_t len;
-  char *text = zp_read_file(arena, path, &len, error);
-  zp_json *json = text ? zp_json_parse(arena, text, len, error) : NULL;
-  const zp_calibration *c = json ? zp_calibration_read(arena, json, error) : NULL;
-  zp_json_free(json);
-  return c;
-}
-
-/* Commands that start trainers measure what is not kept yet. */
-static bool measures(const zp_run_state *run) { return is_word(run->command, "run") || is_word(run->command, "bench"); }
-
-static bool cannot_use(zp_run_state *run, const char *what, const char *error) {
-  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot use %s: %s", what, error);
-  return zp_flush_diags(run);
-}
-
-static bool use_kept(zp_run_state *run, zp_spec *spec) {
+bool zp_use_kept_calibration(zp_run_state *run, zp_spec *spec) {
   kept_place place = find_place(run->arena, false);
   const char *error = NULL;
   const zp_calibration *c = read_kept(run->arena, &place, &error);
   if (place.folder >= 0) close(place.folder);
   if (c && zp_calibration_apply(run->arena, c, spec, &error)) return true;
   if (!error) error = "there is none of this machine; `zplan run` and `zplan bench` make it";
-  return cannot_use(run, zp_format(run->arena, "the kept calibration %s", place.path ? place.path : ""), error);
-}
-
-bool zp_calibrate_by_word(zp_run_state *run, zp_spec *spec, const zp_json *plan) {
-  const char *word = word_of(run, spec, plan != NULL), *error = NULL;
-  const zp_json *own = zp_json_get(plan, "calibration");
-  if (is_word(word, "none")) return true;
-  if (is_word(word, "kept")) return (measures(run) && !plan) || use_kept(run, spec);
-  if (!word && !own) return true;
-  const zp_calibration *c =
-      word ? read_named(run->arena, word, &error) : zp_calibration_from_plan(run->arena, own, &error);
-  if (c && zp_calibration_apply(run->arena, c, spec, &error)) return true;
-  return cannot_use(run, word ? zp_format(run->arena, "the calibration %s", word) : "the plan's calibration", error);
+  return zp_cannot_calibrate(run, zp_format(run->arena, "the kept calibration %s", place.path ? place.path : ""),
+                             error);
 }
 
 /* Ranks of a hostfile are on other machines; a cluster of several node types is none that one calibration is of. */
@@ -260,8 +222,8 @@ static const zp_calibration *kept_or_measured(zp_run_state *run) {
 }
 
 bool zp_calibrate_here(zp_run_state *run, zp_spec *spec) {
-  const char *word = word_of(run, spec, false), *error = NULL;
-  if (!measures(run) || (word && !is_word(word, "kept")) || !is_here(run, spec)) return true;
+  const char *error = NULL;
+  if (!zp_wants_measured_rates(run, spec) || !is_here(run, spec)) return true;
   if (!zp_can_generate(run, spec)) return false; /* before long work */
   const zp_calibration *c = kept_or_measured(run);
   if (c && !zp_calibration_apply(run->arena, c, spec, &error))

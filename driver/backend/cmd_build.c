@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+const bool zp_has_backend = true;
+
 int zp_cmd_build(zp_run_state *run) {
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
