@@ -32,6 +32,5 @@ build_site() { "$venv/bin/python" tests/site/build.py && echo '1 passed, 0 faile
 part 'links' python3 tests/site/links.py
 part 'site' build_site && part 'site in a browser' python3 tests/site/browse.py
 part 'commands of pages' python3 tests/site/pages.py
-part 'first plan' python3 tests/site/first_plan.py
 [ ! -e tests/site/report.py ] || part 'report in a browser' python3 tests/site/report.py
 finish
