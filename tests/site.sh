@@ -29,8 +29,12 @@ fi
 # shellcheck disable=SC2317 # called through part
 build_site() { "$venv/bin/python" tests/site/build.py && echo '1 passed, 0 failed'; }
 
+# shellcheck disable=SC2317 # called through part
+first_command() { examples/quickstart.sh && echo '1 passed, 0 failed'; }
+
 part 'links' python3 tests/site/links.py
 part 'site' build_site && part 'site in a browser' python3 tests/site/browse.py
 part 'commands of pages' python3 tests/site/pages.py
+part 'first command' first_command
 [ ! -e tests/site/report.py ] || part 'report in a browser' python3 tests/site/report.py
 finish

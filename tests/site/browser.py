@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -38,6 +37,7 @@ class Browser:
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
+        self.call("Performance.enable", timeDomain="threadTicks")
 
     def __enter__(self):
         return self
@@ -80,16 +80,20 @@ class Browser:
         return answer["result"].get("value")
 
     def open(self, url, width, height=900, theme="light"):
-        """Seconds until the page is loaded and has drawn itself."""
+        """Loads a page and waits until it has drawn itself. Seconds of processor time by what they went to, TaskDuration: all of them; other
+        work of the machine does not count."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self.events = []
-        begin = time.monotonic()
         self.call("Page.navigate", url=url)
         while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
             self.events.append(self.read())
+        self.settle()
+        return {m["name"]: m["value"] for m in self.call("Performance.getMetrics")["metrics"]}
+
+    def settle(self):
+        """Waits until sizes are known and two frames were drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
-        return time.monotonic() - begin
 
     def complaints(self):
         """Errors and warnings of the page since it was opened."""
