@@ -7,6 +7,7 @@
 #include <zplan/abilities.h>
 #include <zplan/answers.h>
 #include <zplan/calibration.h>
+#include <zplan/page.h>
 #include <zplan/proof.h>
 #include <zplan/quote.h>
 #include <zplan/report.h>
@@ -72,6 +73,7 @@ typedef struct zp_options {
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
+  bool verbose;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;
@@ -82,6 +84,8 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
+  char *const *words; /* of the command line, after the verb */
+  int n_words;
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
@@ -94,6 +98,9 @@ typedef struct zp_run_state {
 /* ---- options.c ---- */
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+
+/* The words of this command line that another verb takes, for a shell. */
+const char *zp_words_for(const zp_run_state *run, const char *verb);
 
 /* ---- outputs.c ---- */
 /* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
@@ -257,6 +264,18 @@ zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
 bool zp_inference_options(const zp_run_state *run);
 /* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
 zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
+
+/* ---- screens.c ---- */
+/* A page for a file that text goes to. label: where the texts of fields begin. */
+zp_page zp_page_for(const zp_run_state *run, FILE *out, int label);
+/* Prints lines that are wrapped where they are wider than the screen. */
+void zp_print_lines(const zp_run_state *run, FILE *out, const char *lines);
+
+/* ---- show_plan.c ---- */
+/* A feasible plan on standard output: the first screen, with --verbose all that is known. searched: by this command,
+ * so that hints which take further searches, and the next command, are part of it. log: of a run, which is compared;
+ * NULL: none. */
+void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const char *log);
 
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */

@@ -125,10 +125,10 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
 }
 
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
-  zp_say(stderr, "%s", zp_report_verdict(run->arena, plan));
+  zp_print_lines(run, stderr, zp_report_verdict(run->arena, plan));
   fflush(stderr);
   zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
-  zp_say(stderr, "%s", zp_report_changes(run->arena, plan, &nearest));
+  zp_print_lines(run, stderr, zp_report_changes(run->arena, plan, &nearest));
   return nearest;
 }
 
@@ -146,7 +146,9 @@ int zp_write_plan(zp_run_state *run, zp_json *json) {
     return ZP_EXIT_ERROR;
   }
   if (!run->options.json)
-    zp_say(stdout, "plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n",
-           run->options.output);
+    zp_print_lines(run, stdout,
+                   zp_format(run->arena,
+                             "plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n",
+                             run->options.output));
   return ZP_EXIT_OK;
 }

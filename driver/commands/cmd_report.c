@@ -32,14 +32,15 @@ int zp_cmd_report(zp_run_state *run) {
     zp_print_no_plan(run, plan);
     return ZP_EXIT_INFEASIBLE;
   }
-  const char *log = NULL, *measured = "", *error = NULL;
+  const char *log = NULL, *error = NULL;
+  zp_page unused = zp_page_for(run, stdout, 0);
   size_t len;
   if (run->options.log && !(log = zp_read_input(run->arena, run->options.log, &len, &error))) {
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  if (log && !(measured = zp_report_measured(run->arena, plan, log))) {
+  if (log && !zp_report_measured(&unused, plan, log)) {
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s holds no step of a training", run->options.log);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
@@ -55,12 +56,9 @@ int zp_cmd_report(zp_run_state *run) {
     ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
   if (run->options.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
-    zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
-    zp_say(stdout, "%s", measured);
+    zp_show_plan(run, plan, false, log);
     if (profiled.profile) fputs("\n", stdout);
     if (profiled.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
-    fputs("\n", stdout);
-    zp_say(stdout, "%s", zp_report_memory(run->arena, plan));
   }
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

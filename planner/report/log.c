@@ -75,25 +75,25 @@ double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps) {
   return steps->len % 2 ? ms[middle] : (ms[middle - 1] + ms[middle]) / 2;
 }
 
-const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char *log) {
+bool zp_report_measured(zp_page *page, const zp_plan *plan, const char *log) {
   assert(plan->feasible && log);
+  zp_arena *arena = page->out.arena;
   zp_log_steps steps = zp_log_read(arena, log);
-  if (steps.len == 0) return NULL;
+  if (steps.len == 0) return false;
   double predicted_s = plan->best.estimate.step_s, measured_s = zp_log_median_step_ms(arena, &steps) / 1000;
   zp_log_memory memory = zp_log_read_memory(arena, log);
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "  measured     step %s, median of %d, est %s: measured / predicted %.2f",
-              zp_show_seconds(arena, measured_s), steps.len, zp_show_seconds(arena, predicted_s),
-              measured_s / predicted_s);
+  zp_page_field(page, "measured", "step %s, median of %d, " ZP_ESTIMATED "%s: measured / predicted %.2f",
+                zp_show_seconds(arena, measured_s), steps.len, zp_show_seconds(arena, predicted_s),
+                measured_s / predicted_s);
   if (memory.arena)
-    zp_buf_line(&out, "               arena of the fullest rank %lld B, plan %lld B", (long long)memory.arena,
-                (long long)zp_largest_arena(plan->program));
+    zp_page_field(page, "", "arena of the fullest rank %lld B, plan %lld B", (long long)memory.arena,
+                  (long long)zp_largest_arena(plan->program));
   else
-    zp_buf_line(&out, "               arena not measured (run --check-memory measures it), plan %lld B",
-                (long long)zp_largest_arena(plan->program));
+    zp_page_field(page, "", "arena not measured (run --check-memory measures it), plan %lld B",
+                  (long long)zp_largest_arena(plan->program));
   if (memory.device)
-    zp_buf_line(&out, "               %s of the fullest rank %s, plan %s with an estimated context",
-                plan->spec->cluster.node.device.is_cpu ? "resident memory" : "memory taken on the device",
-                zp_show_bytes(arena, memory.device), zp_show_bytes(arena, plan->best.estimate.peak_bytes));
-  return out.data;
+    zp_page_field(page, "", "%s of the fullest rank %s, plan " ZP_ESTIMATED "%s",
+                  plan->spec->cluster.node.device.is_cpu ? "resident memory" : "memory taken on the device",
+                  zp_show_bytes(arena, memory.device), zp_show_bytes(arena, plan->best.estimate.peak_bytes));
+  return true;
 }

@@ -3,6 +3,7 @@
 #define ZPLAN_REPORT_INTERNAL_H
 
 #include <zplan/buf.h>
+#include <zplan/page.h>
 #include <zplan/quote.h>
 #include <zplan/report.h>
 
@@ -22,9 +23,16 @@ int64_t zp_words_usable_bytes(const zp_plan *plan, int stage);
 int64_t zp_words_units(const zp_plan *plan);
 /* Why this plan, from the terms of its price. One or more sentences. */
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
-
-/* `text` broken into lines of at most 100 columns; further lines are indented by `indent`. */
-const char *zp_words_wrap(zp_arena *arena, const char *text, int indent);
+/* In two sentences: where the time goes, and what makes it fit. */
+const char *zp_words_why_briefly(zp_arena *arena, const zp_plan *plan);
+/* "tensor 16 x pipeline 50 x data 1, interleaved/2, micro-batch 1, recompute full": one line, without what is plain. */
+const char *zp_words_layout(zp_arena *arena, const zp_choice *choice);
+/* "tensor 16 x pipeline 49 x data 1, ...: at most ~16.7% slower": an alternative of the plan. */
+const char *zp_words_alternative(zp_arena *arena, const zp_plan *plan, int index);
+/* Seconds of a step that communication takes, of all kinds. */
+static inline double zp_estimate_communication_s(const zp_estimate *e) {
+  return e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
+}
 
 /* Stages first, first + step and so on to last, with equal memory: consecutive ones, or those of a pattern that comes
  * again, as cuts inside layers make. In 1F1B every stage has one micro-batch more in flight than the next, so tables

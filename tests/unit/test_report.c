@@ -25,12 +25,22 @@ static void expect_words(const char *text, const char *const *words, int n) {
 #define EXPECT_WORDS(text, ...)                                                                                        \
   expect_words(text, (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *))
 
+/* First screen and details, with single spaces instead of line ends and indents. */
+static const char *summary_of(const zp_plan *plan) {
+  zp_buf out = zp_buf_new(arena);
+  for (const char *c = zp_report_summary(arena, plan); *c; c++) {
+    bool space = *c == ' ' || *c == '\n';
+    if (!space || out.len == 0 || out.data[out.len - 1] != ' ') zp_buf_put(&out, space ? " " : c, 1);
+  }
+  return out.data;
+}
+
 Test(report, summary_has_the_key_facts) {
   zp_plan *plan = plan_on_four();
-  const char *text = zp_report_summary(arena, plan);
-  EXPECT_WORDS(text, "test: ", "4 x cpu", "batch 8 x 32 tokens", "tensor 2  pipeline 2 (1f1b)  data 1",
-               "step time    est ", "tokens/s", "MFU", "peak ", "on stage ", "in 100 steps", "why ", "rejected ",
-               "uncalibrated", "proof ");
+  const char *text = summary_of(plan);
+  EXPECT_WORDS(text, "test (", " fits on 4 x cpu", "layout tensor 2 x pipeline 2, 1f1b,", " step ~", " tokens/s, MFU ~",
+               "peak ~", ", stage ", " in 100 steps", " memory C", " weights ", " time C", " compute ~", " why ",
+               "plan tensor 2 pipeline 2 (1f1b) data 1", " rejected ", "uncalibrated", " proof no plan is ");
   cr_expect(strstr(text, zp_show_bytes(arena, plan->best.estimate.peak_bytes)));
   cr_expect(strstr(text, zp_show_seconds(arena, plan->best.estimate.step_s)));
   cr_expect_null(strstr(text, "nan"));
@@ -44,8 +54,7 @@ Test(report, summary_says_how_experts_are_split) {
     pin(&spec->plans.data[0].tensor, 2);
     zp_plan *plan = zp_search(arena, spec, 2, NULL);
     cr_assert(plan->feasible);
-    EXPECT_WORDS(zp_report_summary(arena, plan),
-                 experts == 4 ? "a tensor rank has 2 of 4 experts" : "a part of all 3 experts");
+    EXPECT_WORDS(summary_of(plan), experts == 4 ? "a tensor rank has 2 of 4 experts" : "a part of all 3 experts");
   }
 }
 
@@ -63,7 +72,7 @@ Test(report, summary_says_when_attention_is_slow) {
       pin(&spec->plans.data[0].tensor, 1);
       zp_plan *plan = zp_search(arena, spec, 1, NULL);
       cr_assert(plan->feasible);
-      bool said = strstr(zp_report_summary(arena, plan), "heads of 264 columns are wider than the 256");
+      bool said = strstr(summary_of(plan), "heads of 264 columns are wider than the 256");
       cr_expect_eq(said, wide && own, "%d wide, %d own", wide, own);
     }
 }
@@ -72,7 +81,7 @@ Test(report, summary_says_when_attention_is_slow) {
 Test(report, a_loaded_plan_claims_no_proof) {
   zp_plan *plan = plan_on_four();
   plan->certificate = (zp_certificate){0};
-  const char *text = zp_report_summary(arena, plan);
+  const char *text = summary_of(plan);
   cr_expect_null(strstr(text, "proof"));
   cr_expect_null(strstr(text, "best plan"));
   cr_expect(strstr(zp_report_html(arena, plan, NULL), "no search has been run"));
@@ -151,7 +160,7 @@ Test(report, what_is_outside_of_the_arena_is_listed) {
   cr_expect_eq(stage->memory.communicators, made, "%lld, not %lld", (long long)stage->memory.communicators,
                (long long)made);
   cr_expect_eq(plan->best.estimate.peak_bytes, stage->arena_bytes + cluster.node.device.context_bytes + made);
-  const char *text = zp_report_summary(arena, plan);
+  const char *text = summary_of(plan);
   EXPECT_WORDS(text, "context 1.50 GB (CUDA, libraries, their workspace)", "tensor 419 MB", "shares of sums 67.1 MB",
                "context and NCCL");
   EXPECT_WORDS(zp_report_memory(arena, plan), "NCCL", "context and NCCL are estimates");
@@ -245,10 +254,13 @@ Test(report, log_is_compared_with_the_plan) {
 
 /* Nothing is called measured that no run has measured. */
 Test(report, what_was_not_measured_is_said) {
-  const char *text = zp_report_measured(arena, plan_on_four(), LOG);
-  EXPECT_WORDS(text, "median of 3", "arena not measured");
-  text = zp_report_measured(arena, plan_on_four(), zp_format(arena, "%s%s", END, LOG));
-  EXPECT_WORDS(text, "arena of the fullest rank 2000 B", "of the fullest rank 5.00 kB");
+  zp_page page = zp_page_new(arena, zp_plain_screen(100), 10);
+  cr_expect_not(zp_report_measured(&page, plan_on_four(), "no step\n"));
+  cr_expect(zp_report_measured(&page, plan_on_four(), LOG));
+  EXPECT_WORDS(page.out.data, "median of 3", "arena not measured");
+  page = zp_page_new(arena, zp_plain_screen(100), 10);
+  cr_expect(zp_report_measured(&page, plan_on_four(), zp_format(arena, "%s%s", END, LOG)));
+  EXPECT_WORDS(page.out.data, "arena of the fullest rank 2000 B", "of the fullest rank 5.00 kB");
 }
 
 Test(report, names_are_escaped) {
