@@ -37,7 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-ROOT, SECONDS, HOME = harness.ROOT, 900, "/home/me"
+ROOT, SECONDS, HOME = harness.ROOT, 1800, "/home/me"
 FENCE = re.compile(r"^```(\w*)\s*$")
 COMMAND = re.compile(r"\s*(?:\$ |[A-Z]+=\S+ )?(?:zplan|cmake|git|python3|export|sbatch|\.?/?(?:examples|tests|build)/\S+|\S*/zplan)(?: |$)")
 COMMENT = re.compile(r"^<!--\s*(file|run|output):\s*(.*?)\s*-->\s*$")
