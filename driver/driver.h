@@ -62,7 +62,7 @@ typedef struct zp_options {
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
   const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *adapters;       /* folder of PEFT; likewise */
-  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
+  const char *output, *log, *html, *front, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -110,6 +110,8 @@ const char *zp_mark_output(zp_run_state *run, const char *comment, const char *t
 /* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
  * it, or that it is something else. */
 bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
+/* Writes a page or a trace, and prints its name; false after saying why not. */
+bool zp_write_report(zp_run_state *run, const char *path, const char *text);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
@@ -231,6 +233,8 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* Also gives the plan file that it was rebuilt from, owned by the caller; NULL: it was searched, or there is none. */
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
