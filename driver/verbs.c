@@ -2,6 +2,10 @@
 #include "driver.h"
 
 static const zp_verb verbs[] = {
+    {"new", zp_cmd_new, "text FILE... | fine-tune FOLDER | plan MODEL on MACHINE [-o FILE.dz]",
+     "write a .dz file to start from: own text, published weights, a plan for a machine"},
+    {"models", zp_cmd_models, "[WORD...] [--json]", "published models by name, for --model and new"},
+    {"machines", zp_cmd_machines, "[WORD...] [--json]", "nodes and devices by name, for --machine and new"},
     {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json]",
      "search the best plan (the default verb)"},
     {"check", zp_cmd_check, "FILE.dz [--json]", "shapes, parameter count, lints"},
