@@ -43,6 +43,7 @@ model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
+plan-only build|1|8|python3 tests/verify/plan_only.py --build
 damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800
 end
 }
