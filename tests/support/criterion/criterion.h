@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a test or a suite says of itself. exit_code, signal: how the test's process must end. timeout: seconds. */
+/* What a test or a suite says of itself. exit_code, signal: how the test's process must end. timeout: seconds of
+ * processor time. */
 typedef struct zpt_options {
   void (*init)(void), (*fini)(void);
   int exit_code, signal;

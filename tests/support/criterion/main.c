@@ -97,9 +97,16 @@ static const zpt_suite *suite_of(const zpt_test *test) {
   return &none;
 }
 
+static rlim_t most_seconds(const zpt_test *test) {
+  double all = suite_of(test)->options.timeout, own = test->options.timeout;
+  return (rlim_t)(own > 0 ? own : all);
+}
+
 static _Noreturn void be_test(const zpt_test *test, void *param) {
   const zpt_options *all = &suite_of(test)->options, *own = &test->options;
+  rlim_t most = most_seconds(test);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (most > 0) setrlimit(RLIMIT_CPU, &(struct rlimit){most, most + 1});
   signal(SIGALRM, SIG_DFL);
   if (all->init) all->init();
   if (own->init) own->init();
@@ -121,14 +128,14 @@ static bool ended_as_it_must(const zpt_options *options, int status) {
 }
 
 static bool run_test(const zpt_test *test, void *param) {
-  double all = suite_of(test)->options.timeout, own = test->options.timeout;
+  enum { BUSY = 10 }; /* elapsed seconds for one of processor time, on a machine that has other work */
   int status = 0;
   *said = (notes){0};
   fflush(stdout);
   running = fork();
   if (running == 0) be_test(test, param);
   assert(running > 0);
-  alarm((unsigned)(own > 0 ? own : all));
+  alarm(BUSY * (unsigned)most_seconds(test));
   struct rusage use;
   while (wait4(running, &status, 0, &use) < 0) {
   } /* interrupted by the alarm */
@@ -143,7 +150,7 @@ static bool run_test(const zpt_test *test, void *param) {
   dprintf(out, "FAILED %s/%s: %d checks, ", test->suite, test->name, said->failures);
   if (WIFSIGNALED(status))
     dprintf(out, "ended by signal %d%s\n", WTERMSIG(status),
-            WTERMSIG(status) == SIGKILL ? ", as one that takes too long" : "");
+            WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGXCPU ? ", as one that takes too long" : "");
   else
     dprintf(out, "exit status %d%s\n", WEXITSTATUS(status), said->ended ? "" : " before its last line");
   return false;
