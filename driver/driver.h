@@ -7,6 +7,7 @@
 #include <zplan/abilities.h>
 #include <zplan/answers.h>
 #include <zplan/calibration.h>
+#include <zplan/page.h>
 #include <zplan/proof.h>
 #include <zplan/quote.h>
 #include <zplan/report.h>
@@ -29,9 +30,12 @@ enum {
 };
 
 typedef struct zp_options {
-  zp_strings files;           /* positional arguments */
-  zp_load_options load;       /* --gpus/--ranks --nodes --cluster --model --plan --set */
-  zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
+  zp_strings files;            /* positional arguments */
+  zp_load_options load;        /* --gpus/--ranks --nodes --cluster --model --plan --set */
+  zp_strings set, plan_names;  /* --set; every --plan (load.plan: the last) */
+  zp_strings models;           /* every --model (load.model: the last) */
+  const char *machine;         /* --machine; NULL: the file's cluster */
+  const char *machine_cluster; /* how its block is called */
   bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
   int color;     /* -1 auto, 0, 1 */
   int top;       /* -1: not given */
@@ -61,7 +65,7 @@ typedef struct zp_options {
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
   const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *adapters;       /* folder of PEFT; likewise */
-  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
+  const char *output, *log, *html, *front, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -72,6 +76,7 @@ typedef struct zp_options {
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
+  bool verbose;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;
@@ -82,18 +87,24 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
+  char *const *words; /* of the command line, after the verb */
+  int n_words;
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
   const char *weights;         /* map of the weights to start from; NULL: none */
   const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
+  bool machine_said;           /* which machine a file without a cluster is planned for was printed */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
 /* ---- options.c ---- */
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+
+/* The words of this command line that another verb takes, for a shell. */
+const char *zp_words_for(const zp_run_state *run, const char *verb);
 
 /* ---- outputs.c ---- */
 /* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
@@ -103,6 +114,8 @@ const char *zp_mark_output(zp_run_state *run, const char *comment, const char *t
 /* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
  * it, or that it is something else. */
 bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
+/* Writes a page or a trace, and prints its name; false after saying why not. */
+bool zp_write_report(zp_run_state *run, const char *path, const char *text);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
@@ -126,7 +139,7 @@ int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 
-/* ---- measure.c ---- */
+/* ---- backend/measure.c ---- */
 /* Processes that ran in the last minute; 0: not known. Are they so many that measurements suffer? */
 double zp_machine_load(void);
 bool zp_is_busy(double load);
@@ -148,10 +161,17 @@ typedef enum zp_measuring {
  * last two: a program failed, which was reported and printed. */
 zp_measuring zp_measure_cores(zp_run_state *run, double seconds, const char *folder, zp_calibration *c);
 void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c);
-/* ---- kept_calibration.c ---- */
+/* ---- calibration.c ---- */
 /* Rates by --calibration or $ZPLAN_CALIBRATION (a file, `kept`, `none`), or those that the plan file carries. plan:
  * NULL for a .dz file. false after saying why not. */
 bool zp_calibrate_by_word(zp_run_state *run, zp_spec *spec, const zp_json *plan);
+/* Says that `what` cannot be used, and why; false. */
+bool zp_cannot_calibrate(zp_run_state *run, const char *what, const char *error);
+/* run and bench without words that name other rates. */
+bool zp_wants_measured_rates(const zp_run_state *run, const zp_spec *spec);
+/* ---- backend/kept_calibration.c ---- */
+/* The kept rates of this machine. false after saying why not. */
+bool zp_use_kept_calibration(zp_run_state *run, zp_spec *spec);
 /* run and bench of a .dz file without such words: rates of this machine, kept or measured and kept, for a CPU cluster.
  * What cannot be measured stays the library's; false where no trainer can be generated. */
 bool zp_calibrate_here(zp_run_state *run, zp_spec *spec);
@@ -162,6 +182,19 @@ const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
 /* A program in $PATH; NULL: it is not there. */
 const char *zp_find_tool(zp_arena *arena, const char *tool);
+
+/* ---- version.c ---- */
+/* "zplan 0.2.0 commit f3be6841d2c7". Arena. */
+const char *zp_version_line(zp_arena *arena);
+/* That line and the libraries that zplan was built with, on stdout. */
+void zp_print_version(zp_arena *arena);
+/* Rows of `zplan doctor`: something that was found, or (NULL) not, and what it is needed for; all libraries; this
+ * machine. */
+void zp_doctor_row(const char *what, const char *found, const char *needed_for);
+void zp_doctor_libraries(zp_arena *arena);
+void zp_doctor_machine(zp_arena *arena);
+/* Are there verbs that generate, run and measure trainers (backend/), or does plan_only/ say that there are none? */
+extern const bool zp_has_backend;
 
 /* ---- verbs.c ---- */
 typedef struct zp_verb {
@@ -204,6 +237,8 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* Also gives the plan file that it was rebuilt from, owned by the caller; NULL: it was searched, or there is none. */
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
@@ -221,7 +256,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 /* The plan of a file's decisions, on the nodes in its order. spec: as the file's sources say. NULL with *error. */
 zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *json, const char **error);
 
-/* ---- hosts.c ---- */
+/* ---- backend/hosts.c ---- */
 /* Where the plan has its nodes in another order than the written one: a hostfile in `dir` with the lines of --hostfile
  * in that order, which takes its place. False after saying what is wrong. */
 bool zp_arrange_hosts(zp_run_state *run, const zp_plan *plan, const char *dir);
@@ -233,10 +268,22 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec);
 /* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
 zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
-/* infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
+/* backend/infer_spec.c: whether the options of sample and eval say what to run on; else it has said what is wrong. */
 bool zp_inference_options(const zp_run_state *run);
 /* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
 zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
+
+/* ---- screens.c ---- */
+/* A page for a file that text goes to. label: where the texts of fields begin. */
+zp_page zp_page_for(const zp_run_state *run, FILE *out, int label);
+/* Prints lines that are wrapped where they are wider than the screen. */
+void zp_print_lines(const zp_run_state *run, FILE *out, const char *lines);
+
+/* ---- show_plan.c ---- */
+/* A feasible plan on standard output: the first screen, with --verbose all that is known. searched: by this command,
+ * so that hints which take further searches, and the next command, are part of it. log: of a run, which is compared;
+ * NULL: none. */
+void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const char *log);
 
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
@@ -261,7 +308,29 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
 
-/* ---- host.c ---- */
+/* ---- backend/purposes.c ---- */
+/* A line for every thing that people do with zplan: ready, or what is missing and how it comes here. */
+void zp_show_purposes(zp_run_state *run, const zp_toolchain *tools);
+
+/* ---- machines.c ---- */
+/* --machine into options.load. false after saying what is wrong (exit status 2). */
+bool zp_choose_machine(zp_run_state *run);
+/* For zp_load_options.machine_here, of a zp_run_state: says on stderr which machine was taken. */
+const zp_machine_text *zp_machine_of_file(void *run);
+/* ---- catalogue.c ---- */
+/* --model names published models where no file is given: they become options.files. false after saying what is wrong
+ * (exit status 2). */
+bool zp_take_known_models(zp_run_state *run);
+/* The file of a published model, as zp_take_known_models put its name among the files. NULL: it is none. */
+const zp_source_text *zp_known_model_file(zp_run_state *run, const char *name);
+
+/* ---- this_host.c ---- */
+int zp_host_cores(void);     /* that this process may run on */
+int64_t zp_host_bytes(void); /* memory of this machine, or of the container */
+/* The number after "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
+int64_t zp_number_in(const char *path, const char *key);
+
+/* ---- backend/host.c ---- */
 /* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 
@@ -276,11 +345,11 @@ zp_data zp_data_at(const zp_spec *trained, const char *path);
  * checkpoint had it. false after saying that it is at neither place. */
 bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
 
-/* ---- keep.c ---- */
+/* ---- backend/keep.c ---- */
 /* Where a run keeps its last state when its file does not say: sets run->checkpoints, and says so on stderr. */
 void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec);
 
-/* ---- initial.c ---- */
+/* ---- backend/initial.c ---- */
 /* Maps the weights that a trainer starts from, where there are some. false after saying why they are not those of the
  * model. */
 bool zp_find_weights(zp_run_state *run, const zp_spec *spec);
@@ -294,13 +363,13 @@ const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_f
 int zp_export_hf(zp_run_state *run);
 int zp_export_peft(zp_run_state *run);
 
-/* ---- mpirun.c ---- */
+/* ---- backend/mpirun.c ---- */
 /* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
  * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended. */
 void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
 void zp_end_mpirun(void);
 
-/* ---- session.c ---- */
+/* ---- backend/session.c ---- */
 /* A new folder PARENT/zplan-mpi-XXXXXX (path in the arena) for one start of mpirun; NULL: it cannot be made. It counts
  * as in use until this process and those that it starts meanwhile have ended, or zp_session_close removes it. */
 const char *zp_session_open(zp_arena *arena, const char *parent);
@@ -310,7 +379,7 @@ void zp_session_sweep(zp_arena *arena, const char *parent);
 /* Removes Open MPI's own files in the folder of shared memory: of this user and machine, mapped by no process. */
 void zp_segments_sweep(zp_arena *arena, const char *parent);
 
-/* ---- descendants.c ---- */
+/* ---- backend/descendants.c ---- */
 void zp_adopt_orphans(void);
 /* SIGCONT to those of this process that are stopped, SIGKILL to all; how many there were. */
 int zp_continue_descendants(void);
@@ -318,7 +387,7 @@ int zp_kill_descendants(void);
 /* Waits until all have ended; after a while they are killed. */
 void zp_end_descendants(void);
 
-/* ---- waits.c ---- */
+/* ---- backend/waits.c ---- */
 typedef struct zp_wait_line {
   int rank, peer; /* peer -1: none is named */
   const char *text;
@@ -334,7 +403,7 @@ bool zp_waits_take(zp_arena *arena, zp_waits *waits, const char *line, int64_t n
 /* Shows what has come together, as soon as that is over, or at once. */
 void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once);
 
-/* ---- launch.c ---- */
+/* ---- backend/launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
  * is dropped. */
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
@@ -358,6 +427,9 @@ int zp_cmd_compare(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
 int zp_cmd_export(zp_run_state *run);
 int zp_cmd_import(zp_run_state *run);
+int zp_cmd_new(zp_run_state *run);
+int zp_cmd_models(zp_run_state *run);
+int zp_cmd_machines(zp_run_state *run);
 int zp_cmd_sample(zp_run_state *run);
 int zp_cmd_eval(zp_run_state *run);
 

@@ -67,9 +67,10 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
     print_verb_help(v);
     return ZP_EXIT_OK;
   }
-  zp_run_state run = {.arena = arena, .command = v->name};
+  zp_run_state run = {.arena = arena, .command = v->name, .words = argv + first, .n_words = argc - first};
   run.diags = zp_diags_new(arena);
-  bool good = zp_parse_options(&run, argc - first, argv + first) && zp_results_are_apart(&run);
+  bool good = zp_parse_options(&run, argc - first, argv + first) && zp_choose_machine(&run) &&
+              zp_take_known_models(&run) && zp_results_are_apart(&run);
   int status = good ? v->run(&run) : ZP_EXIT_USAGE;
   return run.unsound ? ZP_EXIT_BUG : status;
 }
@@ -83,7 +84,9 @@ int main(int argc, char **argv) {
   } else if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
     print_help(stdout);
   } else if (strcmp(argv[1], "--version") == 0) {
-    zp_say(stdout, "zplan %s\n", ZPLAN_VERSION);
+    zp_arena *arena = zp_arena_new("version");
+    zp_print_version(arena);
+    zp_arena_free(arena);
   } else {
     zp_arena *arena = zp_arena_new("command");
     status = run_verb(arena, argc, argv);

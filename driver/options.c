@@ -13,6 +13,7 @@ typedef enum way { WAY_TEXT, WAY_LIST, WAY_FLAG, WAY_COUNT, WAY_SIZE, WAY_SHARE,
 typedef enum other_option {
   O_GPUS,
   O_PLAN,
+  O_MODEL,
   O_FOR,
   O_TOP,
   O_TARGET,
@@ -50,7 +51,7 @@ typedef struct option_row {
 #define BY(other) WAY_OTHER, 0, 0, other
 
 static const option_row rows[] = {
-    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare",
+    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table",
      BY(O_GPUS)},
     {"--ranks", "N", "plan build run explain bench export compare sample eval",
@@ -58,17 +59,19 @@ static const option_row rows[] = {
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
     {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
      TEXT(load.cluster)},
-    {"--model", "NAME", "plan build run check explain bench export compare", "which model of the file",
-     TEXT(load.model)},
+    {"--model", "NAME", "plan build run check explain bench export compare new",
+     "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
+    {"--machine", "NAME", "plan build run explain bench export compare new",
+     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here", TEXT(machine)},
     {"--plan", "NAME", "plan build run check explain bench export compare",
      "which plan block of the file; compare takes several", BY(O_PLAN)},
     {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up",
      LIST(set)},
-    {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval",
+    {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval new",
      "where the result goes (build, run, bench, sample, eval: a folder for the trainer)", TEXT(output)},
     {"--top", "K", "plan bench", "search for the K next best plans, too", BY(O_TOP)},
-    {"--json", NULL, "plan check validate explain bench diff compare sample eval",
+    {"--json", NULL, "plan check validate explain bench diff compare sample eval models machines",
      "one JSON document on standard output", FLAG(json)},
     {"--target", "cpu|cuda", "build run bench sample eval",
      "what the trainer runs on (default: the devices of the cluster; sample, eval: the CPU)", BY(O_TARGET)},
@@ -101,13 +104,18 @@ static const option_row rows[] = {
      "4th on; report: all rows of the log's profile)",
      FLAG(profile)},
     {"--profile-steps", "A..B", "run", "with --profile: measure steps A to B instead", BY(O_PROFILE_STEPS)},
-    {"--html", "FILE", "report", "the report as one HTML file", TEXT(html)},
+    {"--html", "FILE", "report compare", "the report as one HTML file", TEXT(html)},
+    {"--front", "FILE", "report", "with --html: draw the plans of `zplan FILE.dz --pareto --json` alongside this one",
+     TEXT(front)},
     {"--trace", "FILE", "report",
      "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
     {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
-    {"--color", "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR", BY(O_COLOR)},
+    {"--color", "auto|always|never", "*", "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed",
+     BY(O_COLOR)},
+    {"--verbose", NULL, "plan report explain",
+     "all that is known of the plan: stages, other plans, what was rejected, what figures rest on", FLAG(verbose)},
     {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},
     {"--threads", "N", "run bench sample eval", "threads of a rank", BY(O_THREADS)},
     {"--wait-warn", "SECONDS", "run", "say so when a rank has waited that long for another one (default 30; 0: never)",
@@ -346,6 +354,10 @@ static bool apply_other(zp_run_state *run, const option_row *row, const char *v)
     o->load.plan = v;
     zp_push(run->arena, &o->plan_names, v);
     return true;
+  case O_MODEL:
+    o->load.model = v;
+    zp_push(run->arena, &o->models, v);
+    return true;
   case O_FOR: o->program = v; return is_program(run, v);
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
@@ -402,7 +414,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
 static bool may_repeat(const zp_run_state *run, const option_row *row) {
   if (row->way != WAY_OTHER) return row->way == WAY_LIST;
   return row->other == O_COLOR || row->other == O_FORMAT ||
-         (row->other == O_PLAN && strcmp(run->command, "compare") == 0);
+         ((row->other == O_PLAN || row->other == O_MODEL) && strcmp(run->command, "compare") == 0);
 }
 
 /* The first row that does the same: --ranks is --gpus. */
@@ -489,6 +501,8 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   o->load.set = o->set.data;
   o->load.n_set = o->set.len;
   o->load.library_dir = zp_library_dir(run->arena);
+  o->load.machine_here = zp_machine_of_file;
+  o->load.user = run;
   return true;
 }
 
@@ -498,12 +512,23 @@ zp_option zp_option_at(int index) { return (zp_option){rows[index].name, rows[in
 
 bool zp_verb_takes(const char *verb, int index) { return takes(&rows[index], verb); }
 
-bool zp_flush_diags(zp_run_state *run) {
-  bool color = run->options.color == 1;
-  if (run->options.color < 0) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    color = isatty(STDERR_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+/* The words before `--`, without options that the verb does not take; empty where there is no file. */
+const char *zp_words_for(const zp_run_state *run, const char *verb) {
+  zp_buf out = zp_buf_new(run->arena);
+  for (int i = 0; i < run->n_words && strcmp(run->words[i], "--") != 0; i++) {
+    const char *word = run->words[i];
+    size_t name = strcspn(word, "=");
+    const option_row *row = word[0] == '-' ? find_row(word, name) : NULL;
+    bool two = row && row->value && !word[name];
+    if (!row || takes(row, verb)) zp_buf_printf(&out, "%s%s", out.len ? " " : "", zp_quote_shell(run->arena, word));
+    if (two && takes(row, verb)) zp_buf_printf(&out, " %s", zp_quote_shell(run->arena, run->words[i + 1]));
+    i += two;
   }
+  return out.data ? out.data : "";
+}
+
+bool zp_flush_diags(zp_run_state *run) {
+  bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
     zp_diags_print_json(run->diags, stderr);
   else

@@ -2,6 +2,10 @@
 #include "driver.h"
 
 static const zp_verb verbs[] = {
+    {"new", zp_cmd_new, "text FILE... | fine-tune FOLDER | plan MODEL on MACHINE [-o FILE.dz]",
+     "write a .dz file to start from: own text, published weights, a plan for a machine"},
+    {"models", zp_cmd_models, "[WORD...] [--json]", "published models by name, for --model and new"},
+    {"machines", zp_cmd_machines, "[WORD...] [--json]", "nodes and devices by name, for --machine and new"},
     {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json]",
      "search the best plan (the default verb)"},
     {"check", zp_cmd_check, "FILE.dz [--json]", "shapes, parameter count, lints"},
@@ -9,13 +13,13 @@ static const zp_verb verbs[] = {
      "generate and compile the trainer, print its path"},
     {"run", zp_cmd_run, "FILE.dz|PLAN.json [--ranks N] [--steps N] [--resume] [--log F.jsonl]",
      "build if stale, then train"},
-    {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F] [--trace F]",
+    {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F [--front F.json]] [--trace F]",
      "tables, HTML and Chrome trace of a plan"},
     {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
      "an error code, or why a plan is best"},
     {"diff", zp_cmd_diff, "PLAN.json PLAN.json [--json]",
      "what differs between two plans; exit status 4 when a decision does"},
-    {"compare", zp_cmd_compare, "FILE.dz|PLAN.json... [--plan NAME]... [--json]",
+    {"compare", zp_cmd_compare, "FILE.dz|PLAN.json... [--plan NAME]... [--json] [--html F]",
      "whole plans side by side: decisions, time, memory, traffic, price"},
     {"verify", zp_cmd_verify, "PLAN.json [-o NEW.json]",
      "prove a plan file, independently of the search; the order of its stages may be edited"},

@@ -19,6 +19,8 @@ static json_t *must(json_t *value) {
   exit(1);
 }
 
+const char *zp_json_library(void) { return JANSSON_VERSION; }
+
 zp_json *zp_json_object(void) { return wrap(must(json_object())); }
 zp_json *zp_json_array(void) { return wrap(must(json_array())); }
 void zp_json_free(zp_json *root) { json_decref(raw(root)); }

@@ -67,6 +67,7 @@ answers that agree|python3 tests/fuzz/answers.py --count 100
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
+new files and catalogues|python3 tests/verify/new.py
 libraries of CUDA|python3 tests/verify/libraries.py
 two machines|python3 tests/fault/hosts.py
 faults of a GPU|python3 tests/fault/gpu.py
@@ -102,12 +103,14 @@ profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
+documents|python3 tests/site/links.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py
 GPU page|python3 tests/bench/gpu_roofline.py --check
 calibration that is kept|python3 tests/verify/calibrated.py
 installed copy|python3 tests/verify/install.py
+plan-only build|python3 tests/verify/plan_only.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py

@@ -2,6 +2,8 @@
  * defines entities that grow, or reads other files, stands there. */
 #include "xml.h"
 
+#include <zplan/import.h>
+
 #include <expat.h>
 
 enum { MOST_BYTES = 16 << 20, MOST_ELEMENTS = 1 << 16, MOST_DEPTH = 64 };
@@ -93,3 +95,5 @@ const char *xml_get(const xml_element *e, const char *key) {
 }
 
 bool xml_is(const xml_element *e, const char *name) { return strcmp(e->name, name) == 0; }
+
+const char *zp_xml_library(void) { return XML_ExpatVersion() + strcspn(XML_ExpatVersion(), "0123456789"); }

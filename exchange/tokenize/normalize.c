@@ -6,6 +6,7 @@
 #include <unictype.h>
 #include <uninorm.h>
 #include <unistr.h>
+#include <unistring/version.h>
 
 /* Their results are at most a few times as long, and lengths are counted in int. */
 enum { LONGEST_TEXT = 1 << 28 };
@@ -132,4 +133,8 @@ bool normalize(zp_tokenizer *t, const char **text, size_t *len, const char **err
     if (*text == out->data) next = 1 - next; /* not what is read may be written */
   }
   return true;
+}
+
+const char *zp_tokenizer_unistring(zp_arena *arena) {
+  return zp_format(arena, "%d.%d", _libunistring_version >> 16, _libunistring_version >> 8 & 255);
 }

@@ -43,3 +43,9 @@ int splitter_next(splitter *s, const char *text, size_t len, size_t from, size_t
   *end = at[1];
   return 1;
 }
+
+const char *zp_tokenizer_pcre2(zp_arena *arena) {
+  char text[64];
+  if (pcre2_config(PCRE2_CONFIG_VERSION, text) < 0) return "of unknown version";
+  return zp_strndup(arena, text, strcspn(text, " ")); /* "10.42 2022-12-11" */
+}

@@ -10,6 +10,8 @@
 
 typedef struct zp_json zp_json; /* opaque: Jansson's json_t */
 
+const char *zp_json_library(void); /* the version of Jansson */
+
 zp_json *zp_json_object(void);
 zp_json *zp_json_array(void);
 void zp_json_free(zp_json *root);

@@ -55,4 +55,8 @@ zp_decoder *zp_decoder_read(zp_arena *arena, const char *json, size_t len);
  * have a space between them, whatever stood there. */
 void zp_decode(const zp_decoder *decoder, int32_t id, zp_buf *out);
 
+/* Versions of the libraries; NULL: built without, and no tokenizer is read. Arena. */
+const char *zp_tokenizer_pcre2(zp_arena *arena);
+const char *zp_tokenizer_unistring(zp_arena *arena);
+
 #endif
