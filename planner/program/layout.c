@@ -48,29 +48,28 @@ int64_t zp_shard_align(const zp_choice *c) {
 }
 
 /* Padded to whole shards where data ranks own pieces of it. */
-static zp_flat padded(const zp_choice *c, zp_flat elements) {
-  int64_t shard = zp_shard_align(c);
-  for (zp_param_kind k = 0; k < ZP_KINDS; k++) elements.of[k] = zp_round_up(elements.of[k], shard * zp_owners(c, k));
-  return elements;
+static int64_t padded(const zp_choice *c, zp_param_kind kind, int64_t elements) {
+  return elements == 0 ? 0 : zp_round_up(elements, zp_shard_align(c) * zp_owners(c, kind));
 }
 
 static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
-  return padded(c, l->segments[segment].elements);
+  zp_flat elements = l->segments[segment].elements;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) elements.of[kind] = padded(c, kind, elements.of[kind]);
+  return elements;
 }
 
-/* Elements of a parameter declared outside repeats, as the flat buffers have them. */
-static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, int param) {
-  zp_flat elements = {{0}};
-  elements.of[zp_kind_of(l, param)] = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
-  return padded(c, elements);
+/* Elements of a parameter declared outside repeats, as the flat buffers have them: of its kind. */
+static int64_t shared_elements(const zp_lowered *l, const zp_choice *c, int param, zp_param_kind kind) {
+  return padded(c, kind, zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS));
 }
 
-zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
-  zp_flat needs = unit_elements(l, c, segment);
+/* What one unit works with: its buckets together (zp_unit_buckets). own: unit_elements. */
+static zp_flat unit_needs(const zp_lowered *l, const zp_choice *c, int segment, const zp_flat *own) {
+  zp_flat needs = *own;
   for (int i = 0; i < l->shared.len; i++) {
-    if (!l->segments[segment].uses_shared[i]) continue;
-    zp_flat shared = shared_elements(l, c, l->shared.data[i]);
-    zp_flat_add(&needs, &shared, 1);
+    int param = l->shared.data[i];
+    zp_param_kind kind = zp_kind_of(l, param);
+    if (l->segments[segment].uses_shared[i]) needs.of[kind] += shared_elements(l, c, param, kind);
   }
   return needs;
 }
@@ -85,10 +84,12 @@ bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
     zp_param_kind kind = (zp_param_kind)(walk->next / n);
     walk->next++;
     if (i >= 0 && !l->segments[segment].uses_shared[i]) continue;
-    zp_flat all = i < 0 ? unit_elements(l, c, segment) : shared_elements(l, c, param);
-    if (all.of[kind] == 0) continue;
-    walk->bucket = (zp_bucket){param, kind, all.of[kind], walk->end};
-    walk->end += all.of[kind];
+    int64_t elements = i < 0                          ? padded(c, kind, l->segments[segment].elements.of[kind])
+                       : zp_kind_of(l, param) == kind ? shared_elements(l, c, param, kind)
+                                                      : 0;
+    if (elements == 0) continue;
+    walk->bucket = (zp_bucket){param, kind, elements, walk->end};
+    walk->end += elements;
     return true;
   }
   return false;
@@ -105,7 +106,7 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_param_kind kind = zp_kind_of(l, param);
   assert(param >= 0 && zp_kinds[kind].trained);
-  int64_t all = shared_elements(l, c, param).of[kind];
+  int64_t all = shared_elements(l, c, param, kind);
   if (!zp_shards_state(c) || zp_moves_take_all(c)) return zp_moves_gradients(c) ? all : l->param_elements[param];
   return all / zp_owners(c, kind);
 }
@@ -152,18 +153,26 @@ static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_unit
     zp_param_kind kind = zp_kind_of(l, param);
     zp_shared shared = {param, zp_flat_before(&all, kind) + elements.of[kind]};
     if (out) zp_push(arena, &out->shared, shared);
-    zp_flat own = shared_elements(l, c, param);
-    zp_flat_add(&elements, &own, 1);
+    elements.of[kind] += shared_elements(l, c, param, kind);
   }
   return elements;
 }
 
 /* ---- what the parts add up to ---- */
 
+/* What one unit of a segment adds. */
+typedef struct unit_sums {
+  int segment; /* -1: of none yet */
+  zp_flat elements;
+  int64_t slot_bytes, offloaded_bytes, pending_bytes;
+  uint64_t streams;
+} unit_sums;
+
 typedef struct adding {
   const zp_lowered *l;
   const zp_choice *c;
   zp_totals *t;
+  unit_sums unit;                                            /* of the last segment: chunks often have the same one */
   uint64_t noted;                                            /* shared parameters in use */
   int64_t slot_bytes, offloaded_bytes, pending_bytes, calls; /* of the current chunk */
   uint64_t streams;
@@ -174,32 +183,42 @@ static zp_flat most(zp_flat a, zp_flat b) {
   return a;
 }
 
-static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
-  adding *a = arg;
+/* The most of all units, and what each of this segment adds. */
+static void note_unit(adding *a, int segment) {
   const zp_segment_program *s = &a->l->segments[segment];
+  int64_t offloaded = zp_saved_offloaded(a->c, s->saved_bytes);
   zp_totals *t = a->t;
-  (void)first;
-  zp_flat elements = unit_elements(a->l, a->c, segment);
+  a->unit = (unit_sums){.segment = segment,
+                        .elements = unit_elements(a->l, a->c, segment),
+                        .slot_bytes = s->saved_bytes - offloaded,
+                        .offloaded_bytes = zp_saved_offloaded_stride(a->c, s->saved_bytes),
+                        .pending_bytes = zp_unit_pending_bytes(s, a->c)};
+  for (int i = 0; i < s->graph->carry_in.len; i++)
+    if (s->carries[i].stream >= 0) a->unit.streams |= UINT64_C(1) << s->carries[i].stream;
   for (int i = 0; i < a->l->shared.len && i < MOST_NOTED; i++)
     if (s->uses_shared[i]) a->noted |= UINT64_C(1) << i;
-  zp_flat_add(&t->all, &elements, count);
-  t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
+  t->bucket = most(t->bucket, unit_needs(a->l, a->c, segment, &a->unit.elements));
   t->transient_bytes = max64(t->transient_bytes, zp_transient_bytes(s, a->c->schedule));
-  t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
-  t->statistics += s->statistics * count;
   t->products_bytes = max64(t->products_bytes, s->products_bytes);
   t->reads_numbers |= s->reads_numbers;
   t->any_shard |= !zp_keeps_input(s);
-  for (int i = 0; i < s->graph->carry_in.len; i++)
-    if (s->carries[i].stream >= 0) a->streams |= UINT64_C(1) << s->carries[i].stream;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
-  int64_t offloaded = zp_saved_offloaded(a->c, s->saved_bytes);
-  int64_t offloaded_stride = zp_saved_offloaded_stride(a->c, s->saved_bytes);
-  t->unit_offloaded_bytes = max64(t->unit_offloaded_bytes, offloaded_stride);
-  a->slot_bytes += (s->saved_bytes - offloaded) * count;
-  a->offloaded_bytes += offloaded_stride * count;
-  a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
+  t->unit_offloaded_bytes = max64(t->unit_offloaded_bytes, a->unit.offloaded_bytes);
+}
+
+static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
+  adding *a = arg;
+  zp_totals *t = a->t;
+  (void)first;
+  if (a->unit.segment != segment) note_unit(a, segment);
+  zp_flat_add(&t->all, &a->unit.elements, count);
+  t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
+  t->statistics += a->l->segments[segment].statistics * count;
+  a->streams |= a->unit.streams;
+  a->slot_bytes += a->unit.slot_bytes * count;
+  a->offloaded_bytes += a->unit.offloaded_bytes * count;
+  a->pending_bytes += a->unit.pending_bytes * count;
   a->calls += count;
 }
 
@@ -217,7 +236,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
                              const int64_t *flight, zp_chunk *chunks) {
   int64_t m = zp_microbatches(l->spec, c);
   zp_totals t = {.units = 0};
-  adding a = {.l = l, .c = c, .t = &t};
+  adding a = {.l = l, .c = c, .t = &t, .unit.segment = -1};
   for (int k = 0; k < zp_chunks(c); k++) {
     a.slot_bytes = a.offloaded_bytes = a.pending_bytes = a.calls = 0;
     a.streams = 0;

@@ -10,7 +10,7 @@
 typedef struct zp_totals {
   zp_flat all;                                /* of the flat buffers, before padding to whole shards */
   zp_flat shared;                             /* of them parameters declared outside repeats */
-  zp_flat bucket;                             /* the most parameters that one unit needs: zp_unit_needs */
+  zp_flat bucket;                             /* the most parameters that one unit works with */
   int64_t slot_bytes;                         /* saved values in flight on the device, every chunk with its own slots */
   int64_t largest_slot;                       /* of all chunks */
   int64_t offloaded_bytes, largest_offloaded; /* the same of those off the device */

@@ -21,9 +21,6 @@
 
 static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/* What one unit of a segment works with: its buckets together (zp_unit_buckets). */
-zp_flat zp_unit_needs(const zp_lowered *lowered, const zp_choice *choice, int segment);
-
 typedef struct zp_lowering {
   zp_arena *arena;
   zp_arena *scratch; /* of what nobody needs afterwards */

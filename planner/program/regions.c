@@ -12,6 +12,7 @@
 #include "layout_internal.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 const zp_region_row zp_region_rows[ZP_REGION_COUNT] = {
 #define REGION(region, memory, key, name) {ZP_MEMORY_##memory, key, name},
@@ -161,10 +162,10 @@ static void need_units(zp_placing *p) {
 }
 
 static int64_t *line_of(zp_memory *m, zp_memory_line line) {
-#define ZP_MEMORY_ROW(id, field) &m->field,
-  int64_t *const at[] = {ZP_MEMORY_LINES(ZP_MEMORY_ROW)};
+#define ZP_MEMORY_ROW(id, field) offsetof(zp_memory, field),
+  static const unsigned char at[] = {ZP_MEMORY_LINES(ZP_MEMORY_ROW)};
 #undef ZP_MEMORY_ROW
-  return at[line];
+  return (int64_t *)(void *)((char *)m + at[line]);
 }
 
 /* One after the other, in the order of the table. Slots on disks begin with a page, and so do the buffers on the host
@@ -175,10 +176,13 @@ static void place(zp_stage *s) {
     s->at[r] = -1;
     if (s->bytes[r] == 0) continue;
     int64_t *line = line_of(&s->memory, zp_region_rows[r].memory);
-    int64_t *top = r < ZP_REGION_DEVICE_END ? &s->arena_bytes : line;
-    bool pages = (r == ZP_REGION_HOST_SLOTS || r == ZP_REGION_FILE_SLOTS) && s->bytes[ZP_REGION_FILE_SLOTS] > 0;
-    s->at[r] = zp_round_up(*top, pages ? ZP_PAGE_BYTES : r < ZP_REGION_DEVICE_END ? ZP_ALIGN_BYTES : 1);
-    int64_t end = s->at[r] + s->bytes[r];
+    int64_t *top = r < ZP_REGION_DEVICE_END ? &s->arena_bytes : line, begin = *top;
+    if ((r == ZP_REGION_HOST_SLOTS || r == ZP_REGION_FILE_SLOTS) && s->bytes[ZP_REGION_FILE_SLOTS] > 0)
+      begin = zp_round_up(begin, ZP_PAGE_BYTES);
+    else if (r < ZP_REGION_DEVICE_END)
+      begin = zp_round_up(begin, ZP_ALIGN_BYTES);
+    s->at[r] = begin;
+    int64_t end = begin + s->bytes[r];
     if (top != line) *line += end - *top;
     *top = end;
   }

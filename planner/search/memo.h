@@ -78,6 +78,13 @@ typedef struct zp_range_order {
   int order;
   int64_t segment_end;
 } zp_range_order;
+/* What a stage of several chunks takes. */
+enum { ZP_CHUNK_FIT_SLOTS = 512 };
+typedef struct zp_known_chunks {
+  int64_t point;               /* number of the point; another one: not known */
+  int stage, first, end, mode; /* that was asked for, and the answer */
+  zp_units part[ZP_MOST_CHUNKS];
+} zp_known_chunks;
 typedef struct zp_fits_memo {
   int64_t point;           /* its number */
   const zp_pieces *pieces; /* of the next two */
@@ -88,14 +95,14 @@ typedef struct zp_fits_memo {
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t inner_cap;
-  zp_known_inner *inner; /* [modes][orders][units]: of ranges inside a segment */
-  int64_t laid_out;      /* stages, for answers that were not known */
+  zp_known_inner *inner;   /* [modes][orders][units]: of ranges inside a segment */
+  zp_known_chunks *chunks; /* [ZP_CHUNK_FIT_SLOTS]: of several chunks a stage; NULL: nothing was remembered yet */
+  int64_t laid_out;        /* stages, for answers that were not known */
 } zp_fits_memo;
+/* All that zp_communicators_of asks of a choice: degrees, expert groups, rank order, schedule, chunks, sequence. */
+enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 9 };
 typedef struct zp_communicators_memo {
-  bool known;
-  zp_choice choice; /* all that zp_communicators_of asks of it counts: degrees, expert groups, rank order, schedule,
-                       chunks, sequence */
-  int ties;
+  int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;
 } zp_communicators_memo;
 typedef struct zp_search_memo {
@@ -104,7 +111,7 @@ typedef struct zp_search_memo {
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;
-  zp_communicators_memo communicators;
+  zp_communicators_memo communicators[ZP_COMMUNICATORS_SLOTS];
   ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
   ZP_VEC(struct zp_part_knapsack *) knapsacks; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];                  /* [zero][compress] */

@@ -1,38 +1,32 @@
 /* The work of a search goes to all points that are open. Where that leaves a gap, the decisions of the best plan are
- * searched once more, alone: its cuts and homes get then what many points shared. So a plan block that pins what the
- * plan says has no faster plan than the search that may decide it all. */
+ * searched once more, alone: its cuts and homes get then what many points shared, unless they had all of it. So a plan
+ * block that pins what the plan says has no faster plan than the search that may decide it all. */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 #include <zplan/search_numbers.h>
 #include "robust.h"
 
-static void pin(zp_limit *limit, double value) {
-  *limit = (zp_limit){.set = true, .low = value, .high = value, .span = limit->span};
+/* All that a plan file says but for cuts, homes and what is recomputed. */
+void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
+  const double all[ZP_DECISIONS] = {
+      c->tensor,    c->pipeline,       c->data, zp_expert_ranks(c), c->zero,    (double)c->microbatch, c->schedule,
+      zp_chunks(c), zp_loss_chunks(c), c->fine, c->order,           c->sequence};
+  memcpy(decisions, all, sizeof all);
 }
 
-static bool is_pinned(const zp_limit *limit) { return limit->set && limit->low == limit->high; }
-
-/* All that a plan file says but for cuts, homes and what is recomputed. False: it is all pinned already. */
+/* False: it is all pinned already. */
 static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
-  const struct {
-    zp_limit *limit;
-    double value;
-  } pins[] = {{&plan->tensor, c->tensor},
-              {&plan->pipeline, c->pipeline},
-              {&plan->data, c->data},
-              {&plan->expert, zp_expert_ranks(c)},
-              {&plan->zero, c->zero},
-              {&plan->microbatch, (double)c->microbatch},
-              {&plan->loss_chunks, zp_loss_chunks(c)},
-              {&plan->schedule, c->schedule},
-              {&plan->chunks, zp_chunks(c)},
-              {&plan->cut, c->fine},
-              {&plan->rank_order, c->order},
-              {&plan->sequence, c->sequence}};
+  zp_limit *const limits[ZP_DECISIONS] = {&plan->tensor,      &plan->pipeline,   &plan->data,       &plan->expert,
+                                          &plan->zero,        &plan->microbatch, &plan->schedule,   &plan->chunks,
+                                          &plan->loss_chunks, &plan->cut,        &plan->rank_order, &plan->sequence};
+  double decisions[ZP_DECISIONS];
   bool any = false;
-  for (size_t i = 0; i < sizeof pins / sizeof *pins; i++) {
-    any |= !is_pinned(pins[i].limit);
-    pin(pins[i].limit, pins[i].value);
+  zp_decisions_of(c, decisions);
+  for (int i = 0; i < ZP_DECISIONS; i++) {
+    zp_limit *limit = limits[i];
+    any |= !limit->set || limit->low != limit->high;
+    *limit = (zp_limit){.set = true, .low = decisions[i], .high = decisions[i], .span = limit->span};
   }
   return any;
 }
@@ -40,6 +34,7 @@ static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
 static bool is_asked_for(const zp_plan *plan, const zp_search_options *options) {
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
   if (c->search_gap > 0 || (options && (options->gap > 0 || options->work > 0))) return false;
+  if (plan->proven_alone) return false;
   return zp_certificate_gap(&plan->certificate) > 0;
 }
 

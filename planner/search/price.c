@@ -102,8 +102,7 @@ double zp_bound_stated_cuts(const zp_refiner *x) {
   zp_search_progress *progress = x->progress;
   const zp_choice *c = &x->point->choice;
   const int64_t key[] = {x->point->variant, (int64_t)c->schedule, zp_chunks(c), c->pipeline, c->data};
-  zp_stated_bound_memo *memo =
-      &progress->s->memo.stated_bound[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_BOUND_SLOTS];
+  zp_stated_bound_memo *memo = &progress->s->memo.stated_bound[zp_hash_numbers(key, 5) % ZP_STATED_BOUND_SLOTS];
   if (memo->known && memcmp(memo->key, key, sizeof key) == 0) return memo->seconds;
   zp_arena_mark mark = zp_arena_get_mark(progress->s->arena);
   zp_stated_cuts stated = zp_state_cuts(progress->s->arena, progress->s, x->point);

@@ -4,6 +4,7 @@
 
 #include <zplan/search_numbers.h>
 #include "cache.h"
+#include "robust.h"
 
 /* What branch and bound over cuts took, and may still take. */
 typedef struct zp_effort {
@@ -13,6 +14,12 @@ typedef struct zp_effort {
   int64_t label_work_left, least_work_left;
   int64_t given; /* all four at the start */
 } zp_effort;
+
+/* The points that provers worked on: decisions of the first one, and whether others have different ones. */
+typedef struct zp_proven {
+  bool any, differ;
+  double decisions[ZP_DECISIONS];
+} zp_proven;
 
 typedef struct zp_search_progress {
   const zp_search_input *in;
@@ -30,6 +37,7 @@ typedef struct zp_search_progress {
   double unsearched_s;       /* of all cuts of points whose cuts are stated */
   zp_certificate certificate;
   zp_effort effort;
+  zp_proven proven;
   zp_miss miss;
   double miss_ratio; /* need / have of the nearest miss */
 } zp_search_progress;

@@ -96,6 +96,15 @@ static void explain_none(zp_plan *plan, zp_search_progress *progress) {
   }
 }
 
+/* Did the work on cuts go to the decisions of the best plan alone, as far as it may? */
+static bool is_proven_alone(const zp_search_progress *progress, const zp_choice *best) {
+  double decisions[ZP_DECISIONS];
+  const zp_proven *proven = &progress->proven;
+  zp_decisions_of(best, decisions);
+  return proven->any && !proven->differ && memcmp(proven->decisions, decisions, sizeof decisions) == 0 &&
+         !progress->s->short_of_memory && !progress->s->short_of_work;
+}
+
 static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_ranking *r) {
   fill_certificate(&plan->certificate, progress);
   if (r->len == 0) {
@@ -103,6 +112,7 @@ static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_rank
     return;
   }
   zp_plan_adopt(plan, &r->best[0].choice);
+  plan->proven_alone = is_proven_alone(progress, &plan->best.choice);
   zp_certificate *c = &plan->certificate;
   c->best_s = plan->best.estimate.step_s;
   c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);

@@ -184,6 +184,46 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
   cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
 }
 
+/* The same of several chunks a stage: each is asked for several times. */
+Test(search_cuts, remembered_fits_of_chunks_are_those_of_layouts) {
+  int64_t asked = 0, laid_out = 0;
+  int fitting = 0;
+  state = 6;
+  for (int i = 0; i < sample_of(INSTANCES);) {
+    int stages = 2 + (int)random_below(3);
+    trial t = {0};
+    if (random_trial(&t, stages, 2 * stages + random_below(12)) &&
+        zp_point_units(t.progress.s, &t.point) >= 2 * stages) {
+      t.point.choice.schedule = ZP_SCHEDULE_INTERLEAVED;
+      t.point.choice.chunks = 2;
+      zp_limits limits = zp_search_limits(t.progress.s);
+      zp_remember_fits(t.progress.s, &t.point, &limits);
+      for (int k = 0; k < 100; k++) {
+        zp_units part[2] = {{0, 1 + random_below(2)}, {zp_point_units(t.progress.s, &t.point) - 1, 1}};
+        int stage = (int)random_below(stages), first = (int)random_below(t.point.n_modes), expected = -1;
+        for (int mode = first; mode < t.point.n_modes && expected < 0; mode++) {
+          const zp_lowered *lowered = t.progress.s->variants.data[t.point.modes[mode]].lowered;
+          int64_t device =
+              limits.device -
+              zp_communicators_of(&t.progress.in->spec->cluster, &t.point.choice, lowered->ties).total_bytes;
+          zp_memory need = zp_stage_footprint(lowered, &t.point.choice, stage, part, NULL);
+          if (zp_memory_of_arena(&need) <= device && need.host <= limits.host && need.nvme <= limits.nvme)
+            expected = mode;
+        }
+        cr_assert_eq(zp_first_mode_that_fits(t.progress.s, &t.point, first, t.point.n_modes, stage, part, &limits),
+                     expected);
+        fitting += expected >= 0;
+        asked++;
+      }
+      laid_out += t.progress.s->memo.fits.laid_out;
+      i++;
+    }
+    zp_search_end(&t.progress);
+  }
+  cr_expect(fitting > asked / 10 && fitting < asked * 9 / 10, "%d of %lld fit", fitting, (long long)asked);
+  cr_expect(3 * laid_out < 2 * asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
+}
+
 /* ---- labels of first and last stages bound every plan that they belong to ---- */
 
 typedef struct labelled_cut {

@@ -4,8 +4,11 @@
 #include <assert.h>
 #include "strategy.h"
 
-#define ZP_MOVE_ROW(strategy, moments) &strategy,
-const zp_move_strategy *const zp_move_strategies[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW) NULL};
+#define ZP_MOVE_ROW(strategy, flags, arg) &strategy,
+const zp_move_strategy *const zp_move_strategies[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW, ) NULL};
+#undef ZP_MOVE_ROW
+#define ZP_MOVE_ROW(strategy, flags, arg) ROW_##strategy,
+enum { ZP_MOVE_STRATEGIES(ZP_MOVE_ROW, ) N_STRATEGIES };
 #undef ZP_MOVE_ROW
 
 enum {
@@ -14,20 +17,45 @@ enum {
   ON_BUCKETS = 1 << ZP_MOMENT_BUCKETS,
   ON_CHUNK = 1 << ZP_MOMENT_CHUNK,
   ON_STEP = 1 << ZP_MOMENT_STEP,
+  HAS_RING = 1 << 8,
+  HAS_REGIONS = 1 << 9,
+  HAS_TRANSIENT = 1 << 10,
+  TAKES_ALL = 1 << 11,
 };
-#define ZP_MOVE_ROW(strategy, moments) moments,
-static const unsigned char moments_of[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)}; /* the search asks millions of times */
+
+/* Sets of strategies by a flag: bit i is row i. */
+#define ZP_MOVE_ROW(strategy, flags, flag) | ((flags) & (flag) ? 1u << ROW_##strategy : 0u)
+#define SET_OF(flag) (0u ZP_MOVE_STRATEGIES(ZP_MOVE_ROW, flag))
+static const unsigned AT_MOMENT[] = {SET_OF(ON_ACTION), SET_OF(ON_INSIDE), SET_OF(ON_BUCKETS), SET_OF(ON_CHUNK),
+                                     SET_OF(ON_STEP)};
+static const unsigned WITH_RING = SET_OF(HAS_RING), WITH_REGIONS = SET_OF(HAS_REGIONS),
+                      WITH_TRANSIENT = SET_OF(HAS_TRANSIENT), TAKING_ALL = SET_OF(TAKES_ALL);
 #undef ZP_MOVE_ROW
-enum { N_STRATEGIES = sizeof moments_of };
+_Static_assert(N_STRATEGIES <= 32, "a set of them is an unsigned");
+
+/* The first strategy of a set, which goes from it. */
+static const zp_move_strategy *next_of(unsigned *set) {
+  const zp_move_strategy *first = zp_move_strategies[__builtin_ctz(*set)];
+  *set &= *set - 1;
+  return first;
+}
+
+/* The flags of the list say what the row does. */
+static void check_row(int i) {
+  const zp_move_strategy *row = zp_move_strategies[i];
+  assert((WITH_RING >> i & 1) == (row->ring.buffers > 0) && (WITH_REGIONS >> i & 1) == (row->regions != NULL));
+  assert((WITH_TRANSIENT >> i & 1) == (row->transient != NULL) && (TAKING_ALL >> i & 1) == row->takes_all);
+}
 
 bool zp_moves_overlap_units(const zp_move_scope *scope) {
-  for (int i = 0; i < N_STRATEGIES; i++)
-    if (moments_of[i] & ON_ACTION && zp_move_strategies[i]->applies(scope)) return true;
+  for (unsigned left = AT_MOMENT[ZP_MOMENT_ACTION]; left;)
+    if (next_of(&left)->applies(scope)) return true;
   return false;
 }
 
 void zp_moves_lower(zp_arena *scratch, zp_lowered *lowered) {
   assert(scratch && lowered);
+  for (int i = 0; i < N_STRATEGIES; i++) check_row(i);
   for (int i = 0; i < N_STRATEGIES; i++)
     if (zp_move_strategies[i]->lower) zp_move_strategies[i]->lower(scratch, lowered);
 }
@@ -52,8 +80,8 @@ void zp_moves_price(const zp_move_scope *scope, double *update_s) {
 
 zp_move_rings zp_moves_rings(const zp_move_scope *scope) {
   zp_move_rings rings = {{0}};
-  for (int i = 0; i < N_STRATEGIES; i++) {
-    const zp_move_strategy *row = zp_move_strategies[i];
+  for (unsigned left = WITH_RING; left;) {
+    const zp_move_strategy *row = next_of(&left);
     int buffers = scope->cpu ? row->ring.on_cpus : row->ring.buffers;
     if (buffers > rings.of[row->ring.state] && row->applies(scope)) rings.of[row->ring.state] = buffers;
   }
@@ -62,16 +90,15 @@ zp_move_rings zp_moves_rings(const zp_move_scope *scope) {
 
 bool zp_moves_take_all(const zp_choice *choice) {
   const zp_move_scope scope = {.choice = choice, .run = -1};
-  for (int i = 0; i < N_STRATEGIES; i++)
-    if (zp_move_strategies[i]->takes_all && zp_move_strategies[i]->applies(&scope)) return true;
+  for (unsigned left = TAKING_ALL; left;)
+    if (next_of(&left)->applies(&scope)) return true;
   return false;
 }
 
 int64_t zp_moves_transient(const zp_lowered *lowered, const zp_choice *choice, int segment, int64_t count) {
   int64_t most = 0;
-  for (int i = 0; i < N_STRATEGIES; i++) {
-    const zp_move_strategy *row = zp_move_strategies[i];
-    int64_t bytes = row->transient ? row->transient(lowered, choice, segment, count) : 0;
+  for (unsigned left = WITH_TRANSIENT; left;) {
+    int64_t bytes = next_of(&left)->transient(lowered, choice, segment, count);
     if (bytes > most) most = bytes;
   }
   return most;
@@ -80,17 +107,19 @@ int64_t zp_moves_transient(const zp_lowered *lowered, const zp_choice *choice, i
 void zp_make_regions(const zp_move_scope *scope, zp_placing *placing) {
   zp_move_rings rings = zp_moves_rings(scope);
   zp_need_rings(placing, &rings);
-  for (int i = 0; i < N_STRATEGIES; i++)
-    if (zp_move_strategies[i]->regions && zp_move_strategies[i]->applies(scope))
-      zp_move_strategies[i]->regions(scope, placing);
+  for (unsigned left = WITH_REGIONS; left;) {
+    const zp_move_strategy *row = next_of(&left);
+    if (row->applies(scope)) row->regions(scope, placing);
+  }
 }
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
   assert(scope->moment <= ZP_MOMENT_STEP && emit);
   assert(scope->moment != ZP_MOMENT_CHUNK || (scope->program && scope->stage));
-  for (int i = 0; i < N_STRATEGIES; i++)
-    if (moments_of[i] & 1u << scope->moment && zp_move_strategies[i]->applies(scope))
-      zp_move_strategies[i]->make(scope, emit, user);
+  for (unsigned left = AT_MOMENT[scope->moment]; left;) {
+    const zp_move_strategy *row = next_of(&left);
+    if (row->applies(scope)) row->make(scope, emit, user);
+  }
 }
 
 typedef struct listing {

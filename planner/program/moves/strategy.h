@@ -6,32 +6,32 @@
 #include <stddef.h>
 #include <zplan/moves.h>
 
-/* In the order of a step, and when they have records. A new strategy is one file of this
- * folder and one row here. */
-#define ZP_MOVE_STRATEGIES(X)                                                                                          \
-  X(zp_params_offloaded, ON_ACTION | ON_STEP)                                                                          \
-  X(zp_zero_gather, ON_ACTION)                                                                                         \
-  X(zp_saved_offloaded_strategy, ON_ACTION)                                                                            \
-  X(zp_tensor_collectives, ON_INSIDE)                                                                                  \
-  X(zp_expert_exchange, ON_INSIDE)                                                                                     \
-  X(zp_zero_scatter, ON_ACTION)                                                                                        \
-  X(zp_stochastic_sums, 0)                                                                                             \
-  X(zp_gradients_offloaded, ON_ACTION | ON_STEP)                                                                       \
-  X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
-  X(zp_hand_over, ON_CHUNK)                                                                                            \
-  X(zp_stream_ends, ON_CHUNK)                                                                                          \
-  X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
-  X(zp_one_bit_exchange, ON_STEP)                                                                                      \
-  X(zp_tied_weights, ON_STEP)                                                                                          \
-  X(zp_partial_sums, ON_STEP)                                                                                          \
-  X(zp_lengths_offloaded, ON_STEP)                                                                                     \
-  X(zp_optimizer_offloaded, ON_STEP)                                                                                   \
-  X(zp_statistics_sums, ON_STEP)                                                                                       \
-  X(zp_whole_matrices, ON_STEP)                                                                                        \
-  X(zp_device_update, ON_STEP)                                                                                         \
-  X(zp_weights_back, ON_BUCKETS | ON_STEP)
-#define ZP_MOVE_ROW(strategy, moments) extern const zp_move_strategy strategy;
-ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)
+/* In the order of a step: when they have records, and which questions about room their row answers, because the search
+ * asks millions of times. A new strategy is one file of this folder and one row here. arg: handed on to X. */
+#define ZP_MOVE_STRATEGIES(X, arg)                                                                                     \
+  X(zp_params_offloaded, ON_ACTION | ON_STEP | HAS_RING | HAS_REGIONS, arg)                                            \
+  X(zp_zero_gather, ON_ACTION | HAS_RING, arg)                                                                         \
+  X(zp_saved_offloaded_strategy, ON_ACTION | HAS_RING | HAS_REGIONS, arg)                                              \
+  X(zp_tensor_collectives, ON_INSIDE, arg)                                                                             \
+  X(zp_expert_exchange, ON_INSIDE, arg)                                                                                \
+  X(zp_zero_scatter, ON_ACTION | HAS_RING, arg)                                                                        \
+  X(zp_stochastic_sums, 0, arg)                                                                                        \
+  X(zp_gradients_offloaded, ON_ACTION | ON_STEP | HAS_RING | HAS_REGIONS, arg)                                         \
+  X(zp_pipeline_messages, ON_CHUNK | HAS_REGIONS, arg)                                                                 \
+  X(zp_hand_over, ON_CHUNK, arg)                                                                                       \
+  X(zp_stream_ends, ON_CHUNK, arg)                                                                                     \
+  X(zp_replica_sums, ON_BUCKETS | ON_STEP, arg)                                                                        \
+  X(zp_one_bit_exchange, ON_STEP | HAS_REGIONS | TAKES_ALL, arg)                                                       \
+  X(zp_tied_weights, ON_STEP, arg)                                                                                     \
+  X(zp_partial_sums, ON_STEP, arg)                                                                                     \
+  X(zp_lengths_offloaded, ON_STEP, arg)                                                                                \
+  X(zp_optimizer_offloaded, ON_STEP | HAS_REGIONS, arg)                                                                \
+  X(zp_statistics_sums, ON_STEP | HAS_TRANSIENT, arg)                                                                  \
+  X(zp_whole_matrices, ON_STEP | HAS_TRANSIENT, arg)                                                                   \
+  X(zp_device_update, ON_STEP | HAS_REGIONS, arg)                                                                      \
+  X(zp_weights_back, ON_BUCKETS | ON_STEP, arg)
+#define ZP_MOVE_ROW(strategy, flags, arg) extern const zp_move_strategy strategy;
+ZP_MOVE_STRATEGIES(ZP_MOVE_ROW, )
 #undef ZP_MOVE_ROW
 
 /* ---- asking a scope ---- */

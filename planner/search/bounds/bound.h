@@ -83,10 +83,15 @@ typedef struct zp_unit_bytes {
 zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule schedule);
 /* Bytes of the communicators of every rank of the choice. */
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *choice, int ties);
-/* Bytes that a stage with such a unit needs, at least, alongside what it holds for every unit: communicators, messages,
- * transients and rings. */
-double zp_bytes_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *variant,
-                          const zp_unit_bytes *unit);
+/* Bytes that a stage needs, at least, alongside what it holds for every unit: communicators and messages; and of a unit
+ * that it has, transients and rings. */
+typedef struct zp_alongside {
+  int64_t bytes, of_element, of_saved; /* rings: for each parameter of the unit, for each byte that it saves */
+} zp_alongside;
+zp_alongside zp_find_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *variant);
+static inline double zp_bytes_alongside(const zp_alongside *a, const zp_unit_bytes *unit) {
+  return (double)(a->bytes + unit->transient + a->of_element * unit->elements + a->of_saved * unit->saved);
+}
 /* Are all units but the first and the last one of the model, and perhaps these, of a segment? */
 bool zp_is_all_between(const zp_lowered *lowered, int segment);
 

@@ -71,7 +71,7 @@ zp_any_cut zp_find_chunk_cut(zp_search_cache *s, const zp_point *point, int64_t 
 /* Points of other data degrees, ZeRO stages and rank orders have the same cuts. */
 static zp_stated_cut_memo *find_stated_cut(zp_search_cache *s, int variant, int chunks, bool from_back) {
   const int64_t key[3] = {variant, chunks, from_back};
-  zp_stated_cut_memo *memo = &s->memo.stated[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_CUT_SLOTS];
+  zp_stated_cut_memo *memo = &s->memo.stated[zp_hash_numbers(key, 3) % ZP_STATED_CUT_SLOTS];
   if (memo->known && memo->variant == variant && memo->chunks == chunks && memo->from_back == from_back) return memo;
   zp_stated_cut_memo fresh = {
       .variant = variant, .chunks = chunks, .from_back = from_back, .room = memo->room, .cut = memo->cut};

@@ -2,6 +2,7 @@
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
 #include <math.h>
 #include <zplan/cost.h>
+#include <zplan/hash.h>
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "budget.h"
@@ -140,12 +141,6 @@ static bool cost_of_stage(asked *a, int stage, const zp_units *part, zp_cut_cost
   return true;
 }
 
-static uint64_t slot_of(const int64_t *key, int len) {
-  uint64_t hash = 0;
-  for (int i = 0; i < len; i++) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15), hash ^= hash >> 29;
-  return hash % STAGE_SLOTS;
-}
-
 static bool stage(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, int64_t *work) {
   asked *a = user;
   zp_units part[ZP_MOST_CHUNKS];
@@ -155,7 +150,7 @@ static bool stage(void *user, int stage, const int64_t *cut, zp_cut_cost *cost, 
   zp_parts_of_stage(&a->choice, stage, cut, part);
   for (int k = 0; k < chunks; k++) key[1 + 2 * k] = part[k].first, key[2 + 2 * k] = part[k].count;
   if (!a->known) a->known = ZP_NEW_ARRAY(a->arena, known_stage, STAGE_SLOTS);
-  known_stage *at = &a->known[slot_of(key, 1 + 2 * chunks)];
+  known_stage *at = &a->known[zp_hash_numbers(key, 1 + 2 * (size_t)chunks) % STAGE_SLOTS];
   bool known = memcmp(at->key, key, sizeof key) == 0;
   if (!known) {
     memcpy(at->key, key, sizeof key);

@@ -19,7 +19,7 @@ bool zp_fits_device(zp_search_cache *s, const zp_point *point);
 
 /* ---- fit_table.c ---- */
 /* From now on, until another point comes, what fits on the stages of this one within these limits is remembered. Homes
- * must not change. Several chunks a stage: nothing is. */
+ * must not change. */
 void zp_remember_fits(zp_search_cache *s, zp_point *point, const zp_limits *limits);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
  * does. */

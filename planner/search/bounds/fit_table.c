@@ -1,10 +1,13 @@
-/* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. What
- * a range inside a segment needs is remembered for all inner stages together, because they differ only in how many
+/* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. Of
+ * several chunks a stage the last answers are kept.
+ *
+ * What a range inside a segment needs is remembered for all inner stages together, because they differ only in how many
  * micro-batches are in flight. Of two ranges of units, one inside the other, the inner one needs no more bytes on the
  * same stage, so of ranges that follow each other in this order two numbers say all: the longest one that is known to
  * fit and the shortest one that is known not to. Three such orders are kept for every stage and mode: ranges from the
  * first unit of the model on, ranges up to its last one, and ranges inside one segment, which differ in their length
  * alone when they begin with the same part of a layer. */
+#include <zplan/hash.h>
 #include <zplan/schedule.h>
 #include "bound.h"
 #include "fit.h"
@@ -53,16 +56,22 @@ static void make_room(zp_search_cache *s, zp_fits_memo *memo, const zp_point *po
 
 void zp_remember_fits(zp_search_cache *s, zp_point *point, const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo.fits;
-  point->fits = 0;
-  if (zp_chunks(&point->choice) > 1) return;
-  find_orders(memo, s, zp_variant_of(s, point)->lowered->pieces);
-  make_room(s, memo, point);
+  if (zp_chunks(&point->choice) == 1) {
+    find_orders(memo, s, zp_variant_of(s, point)->lowered->pieces);
+    make_room(s, memo, point);
+  } else if (!memo->chunks) {
+    memo->chunks = ZP_NEW_ARRAY(s->kept, zp_known_chunks, ZP_CHUNK_FIT_SLOTS);
+  }
   memo->limits = *limits;
   point->fits = ++memo->point;
 }
 
 static bool is_remembered(const zp_fits_memo *memo, const zp_point *point) {
   return point->fits && point->fits == memo->point;
+}
+
+static bool is_remembered_within(const zp_fits_memo *memo, const zp_point *point, const zp_limits *limits) {
+  return is_remembered(memo, point) && memcmp(limits, &memo->limits, sizeof *limits) == 0;
 }
 
 /* -1: neither at an end of the model nor inside one segment. */
@@ -78,7 +87,7 @@ static int order_of(const zp_fits_memo *memo, const zp_units *part) {
 static zp_known_fit *find_known(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
                                 const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo.fits;
-  if (!is_remembered(memo, point) || memcmp(limits, &memo->limits, sizeof *limits) != 0) return NULL;
+  if (zp_chunks(&point->choice) > 1 || !is_remembered_within(memo, point, limits)) return NULL;
   int order = order_of(memo, part);
   return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
 }
@@ -87,7 +96,8 @@ static zp_known_fit *find_known(zp_search_cache *s, const zp_point *point, int s
 static zp_known_inner *find_inner(zp_search_cache *s, const zp_point *point, int mode, int stage,
                                   const zp_units *part) {
   zp_fits_memo *memo = &s->memo.fits;
-  if (!is_remembered(memo, point) || stage == 0 || stage == point->choice.pipeline - 1) return NULL;
+  if (zp_chunks(&point->choice) > 1 || !is_remembered(memo, point)) return NULL;
+  if (stage == 0 || stage == point->choice.pipeline - 1) return NULL;
   int order = part->count < MOST_INNER_UNITS ? order_of(memo, part) : -1;
   return order < INSIDE ? NULL : &memo->inner[(mode * memo->orders + order) * MOST_INNER_UNITS + part->count];
 }
@@ -114,10 +124,9 @@ static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int s
   return zp_memory_of_arena(&memory) <= own.device && memory.host <= own.host && memory.nvme <= own.nvme;
 }
 
-int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
-                            const zp_units *part, const zp_limits *limits) {
+static int first_mode(zp_search_cache *s, const zp_point *point, int first, int end, int stage, const zp_units *part,
+                      const zp_limits *limits) {
   zp_known_fit *all = find_known(s, point, stage, part, limits);
-  s->work++;
   for (int mode = first; mode < end; mode++) {
     zp_known_fit *known = all ? &all[mode * s->memo.fits.orders] : NULL;
     if (known && part->count <= known->fits) return mode;
@@ -128,4 +137,35 @@ int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first
     if (fits) return mode;
   }
   return -1;
+}
+
+/* Where the answer for these chunks is kept. */
+static zp_known_chunks *slot_of(const zp_fits_memo *memo, int stage, const zp_units *part, int chunks) {
+  int64_t key[1 + ZP_MOST_CHUNKS] = {stage};
+  for (int k = 0; k < chunks; k++) key[1 + k] = part[k].first * 1024 + part[k].count;
+  return &memo->chunks[zp_hash_numbers(key, 1 + (size_t)chunks) % ZP_CHUNK_FIT_SLOTS];
+}
+
+/* Counts the work of a remembered answer as if it were found anew: budgets do not depend on what is remembered. */
+static int recall_first_mode(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
+                             const zp_units *part, const zp_limits *limits) {
+  int chunks = zp_chunks(&point->choice);
+  size_t bytes = sizeof *part * (size_t)chunks;
+  zp_known_chunks *known = slot_of(&s->memo.fits, stage, part, chunks);
+  if (known->point == point->fits && known->stage == stage && known->first == first && known->end == end &&
+      memcmp(known->part, part, bytes) == 0) {
+    s->work += known->mode < 0 ? end - first : known->mode + 1 - first;
+    return known->mode;
+  }
+  *known = (zp_known_chunks){.point = point->fits, .stage = stage, .first = first, .end = end};
+  known->mode = first_mode(s, point, first, end, stage, part, limits);
+  memcpy(known->part, part, bytes);
+  return known->mode;
+}
+
+int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
+                            const zp_units *part, const zp_limits *limits) {
+  bool recalls = zp_chunks(&point->choice) > 1 && is_remembered_within(&s->memo.fits, point, limits);
+  s->work++;
+  return (recalls ? recall_first_mode : first_mode)(s, point, first, end, stage, part, limits);
 }

@@ -75,7 +75,7 @@ static zp_flight_memo *recall_flights(zp_search_cache *s, const zp_choice *c) {
   int64_t m = zp_microbatches(s->in->spec, c);
   int chunks = zp_chunks(c);
   const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
-  zp_flight_memo *memo = &s->memo.flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
+  zp_flight_memo *memo = &s->memo.flight[zp_hash_numbers(key, sizeof key / sizeof *key) % ZP_FLIGHT_SLOTS];
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;

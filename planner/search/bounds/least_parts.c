@@ -327,9 +327,9 @@ static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, cons
 }
 
 /* Every part is on some stage, alone at best. */
-static bool every_part_has_room(const knapsack *all, zp_search_cache *s, const zp_point *point) {
+static bool every_part_has_room(const knapsack *all, const zp_search_cache *s, const zp_alongside *alongside) {
   for (int i = 0; i < all->parts; i++)
-    if (zp_bytes_alongside(s, point, zp_variant_of(s, point), &all->with[i]) >= (double)s->limit_bytes) return false;
+    if (zp_bytes_alongside(alongside, &all->with[i]) >= (double)s->limit_bytes) return false;
   return true;
 }
 
@@ -341,8 +341,9 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  double limit = (double)s->limit_bytes - zp_bytes_alongside(s, point, v, &all->least);
-  if (limit <= 0 || !every_part_has_room(all, s, point)) return false;
+  const zp_alongside alongside = zp_find_alongside(s, point, v);
+  double limit = (double)s->limit_bytes - zp_bytes_alongside(&alongside, &all->least);
+  if (limit <= 0 || !every_part_has_room(all, s, &alongside)) return false;
   const zp_shares shares = zp_shares_here(c);
   const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1,
                     limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};

@@ -81,7 +81,8 @@ static filling start_on_device(zp_search_cache *s, const zp_point *point) {
     const zp_segment_program *unit = &v->lowered->segments[f.segment];
     const zp_unit_bytes one = zp_bytes_of_unit(unit, point->choice.schedule);
     f.waits[i] = (double)zp_unit_pending_bytes(unit, &point->choice);
-    f.limit[i] = (double)s->limit_bytes - zp_bytes_alongside(s, point, v, &one);
+    const zp_alongside alongside = zp_find_alongside(s, point, v);
+    f.limit[i] = (double)s->limit_bytes - zp_bytes_alongside(&alongside, &one);
   }
   return f;
 }

@@ -1,5 +1,6 @@
 /* Bytes that a stage has at least, in one place for layers whole and in parts (least_work.c, least_parts.c): of state,
  * and alongside what it holds for every unit. regions.c lays it out. */
+#include <zplan/hash.h>
 #include <zplan/moves.h>
 #include <zplan/schedule.h>
 #include "bound.h"
@@ -38,12 +39,14 @@ static zp_move_rings rings_of(const zp_search_cache *s, const zp_point *point) {
 }
 
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
-  zp_communicators_memo *memo = &s->memo.communicators;
-  const zp_choice *k = &memo->choice;
-  if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
-      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
-      k->schedule != c->schedule || k->sequence != c->sequence || memo->ties != ties)
-    *memo = (zp_communicators_memo){true, *c, ties, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
+  const int64_t key[ZP_COMMUNICATORS_KEY] = {
+      c->tensor,    c->pipeline,          c->data,     c->order, zp_expert_ranks(c),
+      zp_chunks(c), (int64_t)c->schedule, c->sequence, ties};
+  zp_communicators_memo *memo =
+      &s->memo.communicators[zp_hash_numbers(key, ZP_COMMUNICATORS_KEY) % ZP_COMMUNICATORS_SLOTS];
+  if (memcmp(memo->key, key, sizeof key) == 0) return memo->bytes;
+  memcpy(memo->key, key, sizeof key);
+  memo->bytes = zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes;
   return memo->bytes;
 }
 
@@ -64,15 +67,15 @@ zp_unit_bytes zp_bytes_of_unit(const zp_segment_program *unit, zp_schedule sched
                          .saved = unit->saved_bytes};
 }
 
-double zp_bytes_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *v, const zp_unit_bytes *unit) {
+zp_alongside zp_find_alongside(zp_search_cache *s, const zp_point *point, const zp_variant *v) {
   const zp_choice *c = &point->choice;
   const zp_lowered *l = v->lowered;
-  int64_t bytes = unit->transient + zp_choice_communicator_bytes(s, c, l->ties) + message_bytes(s, c, v);
   zp_move_rings rings = rings_of(s, point);
+  zp_alongside a = {zp_choice_communicator_bytes(s, c, l->ties) + message_bytes(s, c, v), 0,
+                    rings.of[ZP_STATE_ACTIVATIONS]};
   for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++)
-    bytes += rings.of[state] * unit->elements * zp_state_element_bytes(l, state);
-  bytes += rings.of[ZP_STATE_ACTIVATIONS] * unit->saved;
-  return (double)bytes;
+    a.of_element += rings.of[state] * zp_state_element_bytes(l, state);
+  return a;
 }
 
 bool zp_is_all_between(const zp_lowered *lowered, int segment) {
