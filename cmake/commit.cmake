@@ -1,4 +1,5 @@
 # Writes OUT, a header with the commit of SOURCE: of its repository, or of the archive that it was taken from (archive.txt).
+cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT commit)
   file(STRINGS ${SOURCE}/cmake/archive.txt commit LIMIT_COUNT 1)

@@ -23,7 +23,7 @@ static void put_flag(zp_buf *out, int index) {
   zp_put_wrapped(out, 2, zp_format(out->arena, "of %s", verbs_of(out->arena, index)));
   zp_buf_puts(out, "  ");
   zp_put_wrapped(out, 2, o.help);
-  zp_buf_printf(out, "  %s%s%s\n  zplan %s %s\n", text.type, *text.range ? ": " : "", text.range, text.verb,
+  zp_buf_printf(out, "  %s%s%s\n  zplan %s ... %s\n", text.type, *text.range ? ": " : "", text.range, text.verb,
                 text.example);
 }
 

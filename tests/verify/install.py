@@ -43,6 +43,9 @@ def check_copy(tally, folder):
     shutil.move(first, moved)
     alongside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
     tally.check("what `zplan calibrate` starts is installed", not alongside, "missing: %s" % " ".join(alongside))
+    texts = ("man/man1/zplan.1", "bash-completion/completions/zplan", "fish/vendor_completions.d/zplan.fish")
+    absent = [name for name in texts if not os.path.isfile(os.path.join(moved, "share", name))]
+    tally.check("manual page and completion are installed", not absent, "missing: %s" % " ".join(absent))
     tally.check("no installed file names the source tree", not names_the_tree(moved), " ".join(names_the_tree(moved)))
     documents = os.path.join(moved, "share", "doc", "zplan")
     outcome = harness.run([sys.executable, os.path.join(harness.ROOT, "tests", "site", "links.py"), documents], cwd=folder)

@@ -94,7 +94,8 @@ static const char *type_of(zp_arena *arena, const zp_field *field) {
          : field->block                          ? "name or block"
          : first == '['                          ? "list"
          : first == '"'                          ? "text"
-         : isdigit(first)                        ? "number"
+         : strchr(value_of(field->example), '%') ? "share"
+         : isdigit((unsigned char)first)         ? "number"
          : strchr(value_of(field->example), '(') ? "call"
                                                  : "name";
 }
