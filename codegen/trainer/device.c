@@ -7,19 +7,6 @@
 #include "sparse.h"
 #include "wrap.h"
 
-/* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no
- * attention. */
-static int64_t largest_head(const zp_model *model) {
-  int64_t largest = 0;
-  for (int s = 0; s < model->segments.len; s++) {
-    const zp_graph *graph = model->segments.data[s].graph;
-    for (int n = 0; n < graph->nodes.len; n++)
-      if (graph->nodes.data[n].op == ZP_OP_ATTENTION && graph->nodes.data[n].attr.head_size > largest)
-        largest = graph->nodes.data[n].attr.head_size;
-  }
-  return largest;
-}
-
 /* What attentions of the model have that the kernels' text is asked for. */
 static void put_attention_options(zp_buf *out, const zp_model *model) {
   bool windows = false, scores = false, cross = false, bias = false, drops = false, documents = false;
@@ -74,7 +61,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
                .gpu = true};
   zp_emit_header(&e, "Device kernels", arch);
   zp_buf out = e.out;
-  int64_t head = largest_head(plan->spec->model);
+  int64_t head = zp_largest_head(plan->spec->model); /* decides registers and shared memory */
   if (zp_tensor_core_head(plan->spec) > 0)
     zp_buf_line(&out, "#define ZPD_TENSOR_CORES /* attention uses them, where the arch has some for its dtype */");
   if (zp_tensor_core_head(plan->spec) > 0 && zp_arch_is_volta(plan->spec->cluster.node.device.arch))

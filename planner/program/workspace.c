@@ -54,7 +54,7 @@ bool zp_arch_is_volta(const char *arch) { return arch && (strcmp(arch, "sm_70") 
 
 enum { MOST_TENSOR_HEAD = 256 };
 
-static int64_t largest_head(const zp_model *model) {
+int64_t zp_largest_head(const zp_model *model) {
   int64_t largest = 0;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
@@ -70,13 +70,13 @@ int64_t zp_tensor_core_head(const zp_spec *spec) {
   bool volta = zp_arch_is_volta(device->arch) && spec->train.precision == ZP_PREC_MIXED_FP16;
   if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return 0;
   if (!device->has_bf16 && !volta) return 0;
-  int64_t largest = largest_head(spec->model);
+  int64_t largest = zp_largest_head(spec->model);
   return largest <= MOST_TENSOR_HEAD ? largest : 0;
 }
 
 const char *zp_why_no_tensor_cores(zp_arena *arena, const zp_spec *spec) {
   const zp_device *device = &spec->cluster.node.device;
-  int64_t largest = largest_head(spec->model);
+  int64_t largest = zp_largest_head(spec->model);
   if (spec->cluster.trainer != ZP_TRAINER_ZPLAN || device->is_cpu || !zp_is_mixed(&spec->train)) return NULL;
   if (largest == 0 || zp_tensor_core_head(spec) > 0) return NULL;
   if (largest > MOST_TENSOR_HEAD)

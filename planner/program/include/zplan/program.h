@@ -383,6 +383,8 @@ int64_t zp_memory_of_arena(const zp_memory *memory);
 int64_t zp_products_bytes(const zp_spec *spec);
 /* sm_70 and sm_72, whose tensor cores multiply f16 alone. arch: NULL when it is not said. */
 bool zp_arch_is_volta(const char *arch);
+/* Columns of the largest head of the model's attentions; 0: it has none. */
+int64_t zp_largest_head(const zp_model *model);
 /* Columns of the model's largest attention head when zplan's GPU trainer computes attention on tensor cores: 16-bit
  * operands, heads of up to 256 columns, devices with bf16 (sm_80 and later), Volta in f16. 0: it does not. */
 int64_t zp_tensor_core_head(const zp_spec *spec);
