@@ -206,7 +206,7 @@ def check_bars(tally, case, page):
 
 def check_keys(tally, case, page):
     """What the pointer shows, the keyboard does, too."""
-    for picture in ("#memory svg", "#step svg", "#alternatives svg", ".timeline .rows canvas", "#machine .tiles"):
+    for picture in ("#memory svg", "#step svg", "#roofline svg", ".timeline .rows canvas", "#machine .tiles"):
         page.run("hideNote(); document.querySelector('%s').focus()" % picture)
         page.key("." if "canvas" in picture else "ArrowRight", "." if "canvas" in picture else None)
         shown = page.run("note.hidden ? '' : note.textContent")
