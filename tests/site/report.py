@@ -16,7 +16,9 @@ import harness  # noqa: E402  pylint: disable=wrong-import-position
 
 EXAMPLES = os.path.join(harness.ROOT, "examples")
 WIDTHS, THEMES = (360, 768, 1440), ("light", "dark")
-MOST_BYTES, MOST_SECONDS = 2_000_000, 1  # of one page; seconds of processor time until it has drawn itself
+# Of one page; seconds of processor time until it has drawn itself: 0.1 to 0.5 alone on a machine, twice that where others compute, too; a
+# step of 1.2 million actions on 298 stages takes the most.
+MOST_BYTES, MOST_SECONDS = 2_000_000, 1.5
 PREFIX = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "days": 86400, "%": 0.01, "B": 1, "FLOP": 1, "tokens": 1}
 # What is an estimate of the cost model; all else is exact or measured.
@@ -152,6 +154,17 @@ def report(tally, folder, name, words, *options, log_steps=0):
     return Case(name, page, truth, 60)
 
 
+def mixed(folder):
+    """A model for nodes of two types, with prices."""
+    path = os.path.join(folder, "mixed.dz")
+    with open(os.path.join(EXAMPLES, "gpt2.dz"), encoding="utf-8") as file:
+        text = file.read()
+    text = re.sub(r"\ncluster \w+ \{.*?\n\}\n", "\ncluster two { nodes = [2 * std.hw.dgx_a100, 2 * std.hw.dgx2]  price = [4.0, 1.5] }\n", text, count=1, flags=re.S)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
 def front(tally, folder):
     """A page with the plans of --pareto, which are those of the answer."""
     answer = os.path.join(folder, "front.answer")
@@ -206,14 +219,15 @@ def check_bars(tally, case, page):
 
 def check_keys(tally, case, page):
     """What the pointer shows, the keyboard does, too."""
-    for picture in ("#memory svg", "#step svg", "#alternatives svg", ".timeline .rows canvas", "#machine .tiles"):
-        page.run("hideNote(); document.querySelector('%s').focus()" % picture)
+    page.run("document.documentElement.style.scrollBehavior = 'auto'")  # nothing moves meanwhile
+    for picture in ("#memory svg", "#step svg", "#roofline svg", ".timeline .rows canvas", "#machine .tiles"):
+        page.run("hideNote(); document.querySelector('%s').focus({preventScroll: true})" % picture)
         page.key("." if "canvas" in picture else "ArrowRight", "." if "canvas" in picture else None)
         shown = page.run("note.hidden ? '' : note.textContent")
         tally.check("%s: a note by key on %s" % (case.name, picture), bool(shown), repr(shown))
     page.run("document.querySelector('.timeline .rows canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
     page.settle()
-    x, y = page.run("(() => { const r = document.querySelector('.timeline .rows canvas').getBoundingClientRect(); return [r.left + 60, r.top + 8] })()")
+    x, y = page.run("(() => { const r = document.querySelector('.timeline .rows canvas').getBoundingClientRect(); return [r.left + 60, r.top + 1] })()")
     page.point_at(1, 1)  # the pointer of the page before may have been there
     page.point_at(x, y)
     shown = page.run("note.hidden ? '' : note.textContent")
@@ -326,6 +340,9 @@ def main():
             report(tally, folder, "split", (tiny, "--ranks", 4, "--set", "pipeline=4", "--set", 'schedule="zb_h1"', "--set", "microbatch=1"), log_steps=60),
             report(tally, folder, "interleaved", (tiny, "--ranks", 2, "--set", "pipeline=2", "--set", 'schedule="interleaved"'), log_steps=5000),
             front(tally, folder),
+            report(tally, folder, "mixed", (mixed(folder), "--gpus", 40)),
+            report(tally, folder, "stages", (os.path.join(EXAMPLES, "gpt1t.dz"), "--gpus", 4768, "--set", "pipeline=298", "--set", "tensor=16", "--set",
+                                             'schedule="1f1b"', "--set", 'recompute="full"')),
         ]
         cases.append(compared(tally, folder, os.path.join(folder, "split.json"), os.path.join(folder, "interleaved.json")))
         if options.pictures:

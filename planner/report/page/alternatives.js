@@ -33,9 +33,10 @@ function scatter(plans, key, width) {
   const [name, of, show] = AGAINST[key], height = Math.max(260, Math.min(400, width * 0.55))
   const [lowX, highX] = extent(plans.map(of), 0.08), [lowY, highY] = extent(plans.map(p => p.time), 0.08)
   const x = linear(Math.max(0, lowX), highX, MARGIN.left, width - MARGIN.right), y = linear(Math.max(0, lowY), highY, height - MARGIN.bottom, MARGIN.top)
+  y.unit = unitOfSeconds(highY)[1]
   const best = front(plans, of)
   const line = best.map((p, i) => (i ? `V${y(p.time)}H${x(of(p))}` : `M${x(of(p))} ${y(p.time)}`)).join('')
-  return drawing(width, height, `step time against ${name} of ${plans.length} plans`, axes(width, height, x, y, {x: name, y: 'step time'}, {x: show, y: seconds}),
+  return drawing(width, height, `step time against ${name} of ${plans.length} plans`, axes(width, height, x, y, {x: name, y: 'step time, estimated'}, {x: show, y: seconds}),
     svg('path', {class: 'front', d: line}), plans.map(p => svg('g', {class: 'has-note',
       note: () => [p.name + (best.includes(p) ? ', on the front' : ''), p.words, `step ~${seconds(p.time)}, peak ${SHOW.B(p.memory)}, ${p.devices} devices`]},
     p.name === 'this plan' ? svg('path', {class: 'star', d: starAt(x(of(p)), y(p.time), 10)})
@@ -72,8 +73,9 @@ function drawAlternatives() {
       bar.querySelectorAll('button').forEach(b => b.setAttribute('aria-pressed', String(b === e.target)))
       show(key)
     }}, AGAINST[key][0])))
-  show('memory')
-  return section('alternatives', 'Alternatives', bar, box,
+  if (plans.length > 1) show('memory')
+  else box.replaceChildren(el('p', {}, 'No other plan is known: the search kept none.'))
+  return section('alternatives', 'Alternatives', plans.length > 1 && bar, box,
     el('p', {class: 'legend'}, '★ this plan; blue: on the front, no other is better in both; grey: another is better in both.',
       !DATA.front && ' For the whole front: zplan FILE.dz --pareto --json > front.json, then --front front.json.'), planTable(plans))
 }

@@ -81,7 +81,7 @@ function drawDevices(width) {
   if (layout.size >= 20 && stages > 1)
     for (const d of layout.devices)
       if (d.index < ranks)
-        picture.append(svg('text', {class: rankPlace(d.index).stage / stages > 0.5 ? 'in dark-on' : 'in', x: d.x + layout.size / 2, y: d.y + layout.size / 2 + 4, 'text-anchor': 'middle'},
+        picture.append(svg('text', {class: rankPlace(d.index).stage / (stages - 1) > 0.5 ? 'in dark-on' : 'in', x: d.x + layout.size / 2, y: d.y + layout.size / 2 + 4, 'text-anchor': 'middle'},
           rankPlace(d.index).stage))
   let on = -1
   const mark = (device, x, y) => {
@@ -127,7 +127,7 @@ function drawNode(path, width) {
   parts.push(svg('line', {class: 'bus', x1: 10, x2: width - 12, y1: base + 4, y2: base + 4}))
   for (let d = 0; d < across; d++) parts.push(svg('line', {class: 'wire', x1: 10 + d * step + (step - 8) / 2, x2: 10 + d * step + (step - 8) / 2, y1: base - 12, y2: base + 4}))
   if (node.link)
-    parts.push(svg('text', {class: 'tick', x: 10, y: base + 22}, `${node.link.kind}, `),
+    parts.push(svg('text', {class: 'tick', x: 10, y: base + 22}, node.link.kind),
       figureText({class: 'tick', x: width - 12, y: base + 22, 'text-anchor': 'end'}, path + '.link.bytes_per_s', 'B/s'))
   if (node.nic)
     parts.push(svg('line', {class: 'wire', x1: width / 2, x2: width / 2, y1: base + 4, y2: base + 40}),

@@ -22,11 +22,12 @@ function memoryNote(stage) {
 }
 
 /* The capacity belongs in the picture, unless the model is so small that nothing else would be seen. */
+const MOST_ROOM = 10
 function memoryScale() {
   const stages = list('plan.stages')
   const largest = stages.reduce((m, _, s) => Math.max(m, memoryTotal(s)), 0)
   const usable = Math.max(...list('usable_bytes'))
-  return {most: usable < 50 * largest ? Math.max(usable, largest) : largest, limit: usable < 50 * largest}
+  return {most: usable < MOST_ROOM * largest ? Math.max(usable, largest) : largest, limit: usable < MOST_ROOM * largest}
 }
 
 function memoryStrip(width) {
@@ -89,5 +90,5 @@ function drawMemory() {
   const there = CLASSES.filter(([c]) => list('plan.stages').some(s => s.memory[c] > 0))
   return section('memory', 'Memory of a rank, by stage', legend(there.map(([c, colour]) => [CLASS_NAMES[c] || c, colour])), responsive(memoryStrip),
     folded('Bars of equal stages', responsive(memoryBars)), folded('Every stage in numbers', memoryTable()),
-    el('p', {class: 'dim'}, 'Outside of the arena, estimates: ', text('words.outside'), '. The dashed line is what may be used.'))
+    el('p', {class: 'dim'}, 'Outside of the arena, estimates: ', text('words.outside'), memoryScale().limit ? '. The dashed line is what may be used.' : ['. What may be used, ', figure('usable_bytes.0', 'B'), ', is far above the picture.']))
 }

@@ -3,12 +3,14 @@
 function linear(low, high, from, to) {
   const span = high - low || 1
   const scale = x => from + ((x - low) / span) * (to - from)
+  /* Round in the unit that they are shown in. */
+  scale.unit = 1
   scale.ticks = n => {
-    const rough = span / n
+    const rough = span / n / scale.unit
     const power = Math.pow(10, Math.floor(Math.log10(rough)))
     const step = [1, 2, 5, 10].map(k => k * power).find(k => k >= rough * 0.999)
     const out = []
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) out.push(k * step)
+    for (let k = Math.ceil(low / scale.unit / step - 1e-9); k * step <= high / scale.unit + step * 1e-9; k++) out.push(k * step * scale.unit)
     return out
   }
   return scale

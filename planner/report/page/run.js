@@ -5,6 +5,7 @@ function runPlot(column, name, show, predicted, width) {
   const values = steps.map(s => s[column]).concat(isNaN(predicted) ? [] : [predicted])
   const [lowY, highY] = extent(values, 0.08), [lowX, highX] = extent(steps.map(s => s[0]), 0)
   const x = linear(lowX, highX, MARGIN.left, width - MARGIN.right), y = linear(lowY, highY, height - MARGIN.bottom, MARGIN.top)
+  if (column === 2) y.unit = unitOfSeconds(highY / 1e3)[1] * 1e3
   const every = Math.max(1, Math.ceil(steps.length / 120))
   return drawing(width, height, name + ' by step', axes(width, height, x, y, {x: 'step', y: name}, {x: t => SHOW.count(t), y: show}),
     !isNaN(predicted) && [svg('line', {class: 'limit', x1: MARGIN.left, x2: width - MARGIN.right, y1: y(predicted), y2: y(predicted)}),

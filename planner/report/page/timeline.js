@@ -95,7 +95,7 @@ function movesAlongside(s, act) {
 function actionNote(played, s, k) {
   const t = DATA.timeline, stage = played.stages[s], moves = movesAlongside(s, stage.act[k])
   return [`stage ${s}: ${actionName(stage, k, t.chunks)}`,
-    `~${seconds(stage.end[k] - stage.begin[k])}, from ~${seconds(stage.begin[k])} to ~${seconds(stage.end[k])}`, waitedFor(played, s, k),
+    `~${seconds(stage.end[k] - stage.begin[k])}, from ~${moment(stage.begin[k])} to ~${moment(stage.end[k])}`, waitedFor(played, s, k),
     moves.length ? 'moves alongside:' : 'nothing moves alongside', ...moves]
 }
 
@@ -184,7 +184,7 @@ function drawTimelineCanvas(played) {
       g.fillText(words, Math.max(0, Math.min(width - w, scale(time) - w / 2)), bottom + 17)
     }
     const every = Math.max(1, Math.ceil(14 / row))
-    for (let s = 0; s < stages.length; s += every) g.fillText(s, 2, s * row + Math.min(row, 14) - 2)
+    for (let s = 0; s < stages.length; s += every) g.fillText(s, 2, Math.max(10, s * row + Math.min(row, 14) - 2))
     g.strokeStyle = colours.fg
     g.setLineDash([4, 3])
     for (const time of [phase.fill, phase.drain])
@@ -269,7 +269,7 @@ function drawTimelineCanvas(played) {
   }
 
   function noteOf(found) {
-    if (found.part) return [`stage ${found.s}: ${found.part.name}`, `~${seconds(found.part.end - found.part.begin)}, until ~${seconds(found.part.end)}`]
+    if (found.part) return [`stage ${found.s}: ${found.part.name}`, `~${seconds(found.part.end - found.part.begin)}, until ~${moment(found.part.end)}`]
     if (!found.idle) return actionNote(played, found.s, found.k)
     if (found.k < 0) return [`stage ${found.s}: its micro-batches are done`, 'it waits for the other stages']
     return [`stage ${found.s} waits`, `next: ${actionName(stages[found.s], found.k, t.chunks)}`, waitedFor(played, found.s, found.k)]
@@ -389,6 +389,8 @@ function drawTimeline() {
     el('h2', {id: 'timeline-title'}, 'Pipeline, to scale'),
     el('p', {class: 'dim'}, figure('timeline.microbatches', 'count'), ' micro-batches on ', figure('timeline.stages', 'count'), ' stages, schedule ', text('plan.schedule'),
       '; stages stand still for ~' + SHOW.share(Math.max(0, idle)) + ' of the time until the last micro-batch is done. Drag, Ctrl and wheel, or the keys + − ← → move the window; dashed lines: end of the fill, begin of the drain. All times are estimates.'),
+    Math.abs(over / number('plan.estimate.step_s') - 1) > 1e-3 && el('p', {class: 'dim'}, 'Drawn are the micro-batches as zplan’s trainer would run them, ',
+      `until ~${seconds(over)}; the program that the plan is for takes `, figure('plan.estimate.step_s', 's'), ' by its profile.'),
     !same && el('p', {class: 'warning'}, 'What is played here ends at other times than the plan says: please report it.'),
-    legend([...kinds.map(k => KINDS[k]), ...parts.map(([, name, colour]) => [name, colour])]), drawTimelineCanvas(played))
+    legend([...kinds.map(k => [KINDS[k][0] + (t.chunks > 1 && k !== WEIGHTS ? ' (odd chunks lighter)' : ''), KINDS[k][1]]), ...parts.map(([, name, colour]) => [name, colour])]), drawTimelineCanvas(played))
 }

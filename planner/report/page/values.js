@@ -54,6 +54,9 @@ function seconds(x) {
   return digits(x / unit, 3) + ' ' + name
 }
 
+/* A time in the step, to tell neighbours apart. */
+const moment = x => (x === 0 ? '0 s' : `${Number((x / unitOfSeconds(x)[1]).toPrecision(7))} ${unitOfSeconds(x)[2]}`)
+
 /* By the kind of a figure. */
 const SHOW = {
   s: seconds,
