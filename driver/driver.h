@@ -7,6 +7,7 @@
 #include <zplan/abilities.h>
 #include <zplan/answers.h>
 #include <zplan/calibration.h>
+#include <zplan/page.h>
 #include <zplan/proof.h>
 #include <zplan/quote.h>
 #include <zplan/report.h>
@@ -65,7 +66,7 @@ typedef struct zp_options {
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
   const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *adapters;       /* folder of PEFT; likewise */
-  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
+  const char *output, *log, *html, *front, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -76,6 +77,7 @@ typedef struct zp_options {
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
+  bool verbose;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;
@@ -86,6 +88,8 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
+  char *const *words; /* of the command line, after the verb */
+  int n_words;
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
@@ -100,6 +104,9 @@ typedef struct zp_run_state {
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
 
+/* The words of this command line that another verb takes, for a shell. */
+const char *zp_words_for(const zp_run_state *run, const char *verb);
+
 /* ---- outputs.c ---- */
 /* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
 bool zp_results_are_apart(const zp_run_state *run);
@@ -108,6 +115,8 @@ const char *zp_mark_output(zp_run_state *run, const char *comment, const char *t
 /* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
  * it, or that it is something else. */
 bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
+/* Writes a page or a trace, and prints its name; false after saying why not. */
+bool zp_write_report(zp_run_state *run, const char *path, const char *text);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
@@ -229,6 +238,8 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* Also gives the plan file that it was rebuilt from, owned by the caller; NULL: it was searched, or there is none. */
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
@@ -262,6 +273,18 @@ zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
 bool zp_inference_options(const zp_run_state *run);
 /* The trained model on ranks that share every layer, in f32, or f64 if it was trained so. NULL after saying why. */
 zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks);
+
+/* ---- screens.c ---- */
+/* A page for a file that text goes to. label: where the texts of fields begin. */
+zp_page zp_page_for(const zp_run_state *run, FILE *out, int label);
+/* Prints lines that are wrapped where they are wider than the screen. */
+void zp_print_lines(const zp_run_state *run, FILE *out, const char *lines);
+
+/* ---- show_plan.c ---- */
+/* A feasible plan on standard output: the first screen, with --verbose all that is known. searched: by this command,
+ * so that hints which take further searches, and the next command, are part of it. log: of a run, which is compared;
+ * NULL: none. */
+void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const char *log);
 
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */

@@ -336,10 +336,11 @@ static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
   return plan;
 }
 
-zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file) {
   const zp_options own = run->options; /* a plan file adds the words that it recorded */
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
+  *file = NULL;
   if (!spec) return NULL;
   if (!json) {
     int top = run->options.top > 0 ? run->options.top : 0;
@@ -353,8 +354,19 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   else if (!check_words_of_plan(run, &own, plan) || !zp_prove_plan_file(run, run->options.files.data[0], plan))
     plan = NULL;
   zp_flush_diags(run);
-  zp_json_free(json);
-  return refuse_ungenerated(run, plan);
+  plan = refuse_ungenerated(run, plan);
+  if (plan)
+    *file = json;
+  else
+    zp_json_free(json);
+  return plan;
+}
+
+zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+  zp_json *file;
+  zp_plan *plan = zp_obtain_plan_and_file(run, fallback_ranks, &file);
+  if (file) zp_json_free(file);
+  return plan;
 }
 
 /* Every file brings its own recorded options. */

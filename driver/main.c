@@ -149,7 +149,7 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
     print_verb_help(v);
     return ZP_EXIT_OK;
   }
-  zp_run_state run = {.arena = arena, .command = v->name};
+  zp_run_state run = {.arena = arena, .command = v->name, .words = argv + first, .n_words = argc - first};
   run.diags = zp_diags_new(arena);
   bool good = zp_parse_options(&run, argc - first, argv + first) && zp_choose_machine(&run) &&
               zp_take_known_models(&run) && zp_results_are_apart(&run);

@@ -105,13 +105,18 @@ static const option_row rows[] = {
      "4th on; report: all rows of the log's profile)",
      FLAG(profile)},
     {"--profile-steps", "A..B", "run", "with --profile: measure steps A to B instead", BY(O_PROFILE_STEPS)},
-    {"--html", "FILE", "report", "the report as one HTML file", TEXT(html)},
+    {"--html", "FILE", "report compare", "the report as one HTML file", TEXT(html)},
+    {"--front", "FILE", "report", "with --html: draw the plans of `zplan FILE.dz --pareto --json` alongside this one",
+     TEXT(front)},
     {"--trace", "FILE", "report",
      "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
     {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
-    {"--color", "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR", BY(O_COLOR)},
+    {"--color", "auto|always|never", "*", "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed",
+     BY(O_COLOR)},
+    {"--verbose", NULL, "plan report explain",
+     "all that is known of the plan: stages, other plans, what was rejected, what figures rest on", FLAG(verbose)},
     {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},
     {"--threads", "N", "run bench sample eval", "threads of a rank", BY(O_THREADS)},
     {"--wait-warn", "SECONDS", "run", "say so when a rank has waited that long for another one (default 30; 0: never)",
@@ -289,8 +294,8 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
   size_t n = strspn(end, letters);
   bool letter = end != text && number > 0 && n == 1 && (!end[1] || strcmp(end + 1, "i") == 0);
   if (letter)
-    zp_usage_error("%s %s: write %.*s%cB (powers of 1000) or %.*s%ciB (of 1024)", option, text, (int)(end - text), text, *end,
-                   (int)(end - text), text, *end == 'k' ? 'K' : *end);
+    zp_usage_error("%s %s: write %.*s%cB (powers of 1000) or %.*s%ciB (of 1024)", option, text, (int)(end - text), text,
+                   *end, (int)(end - text), text, *end == 'k' ? 'K' : *end);
   else
     zp_usage_error("%s wants a size with a unit such as 4GiB or 512MB, not `%s`", option, text);
   return false;
@@ -556,12 +561,23 @@ zp_option zp_option_at(int index) { return (zp_option){rows[index].name, rows[in
 
 bool zp_verb_takes(const char *verb, int index) { return takes(&rows[index], verb); }
 
-bool zp_flush_diags(zp_run_state *run) {
-  bool color = run->options.color == 1;
-  if (run->options.color < 0) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    color = isatty(STDERR_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+/* The words before `--`, without options that the verb does not take; empty where there is no file. */
+const char *zp_words_for(const zp_run_state *run, const char *verb) {
+  zp_buf out = zp_buf_new(run->arena);
+  for (int i = 0; i < run->n_words && strcmp(run->words[i], "--") != 0; i++) {
+    const char *word = run->words[i];
+    size_t name = strcspn(word, "=");
+    const option_row *row = word[0] == '-' ? find_row(word, name) : NULL;
+    bool two = row && row->value && !word[name];
+    if (!row || takes(row, verb)) zp_buf_printf(&out, "%s%s", out.len ? " " : "", zp_quote_shell(run->arena, word));
+    if (two && takes(row, verb)) zp_buf_printf(&out, " %s", zp_quote_shell(run->arena, run->words[i + 1]));
+    i += two;
   }
+  return out.data ? out.data : "";
+}
+
+bool zp_flush_diags(zp_run_state *run) {
+  bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
     zp_diags_print_json(run->diags, stderr);
   else

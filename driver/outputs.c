@@ -50,7 +50,7 @@ bool zp_results_are_apart(const zp_run_state *run) {
     for (int k = first_input; k < o->files.len; k++)
       if (!differs_from(&results[i], "the input", o->files.data[k])) return false;
     if (!differs_from(&results[i], "the calibration", o->calibration) ||
-        !differs_from(&results[i], "the hostfile", o->hostfile) ||
+        !differs_from(&results[i], "the hostfile", o->hostfile) || !differs_from(&results[i], "the front", o->front) ||
         !differs_from(&results[i], "the log", reads_log ? o->log : NULL))
       return false;
     for (int k = i + 1; k < N; k++)
@@ -124,11 +124,20 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
   return false;
 }
 
+bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
+  const char *error = NULL;
+  if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
+  if (!zp_may_replace(run, path, text)) return false;
+  if (zp_write_file(run->arena, path, text, strlen(text), &error)) return zp_say(stdout, "%s\n", path), true;
+  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
+  return zp_flush_diags(run);
+}
+
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
-  zp_say(stderr, "%s", zp_report_verdict(run->arena, plan));
+  zp_print_lines(run, stderr, zp_report_verdict(run->arena, plan));
   fflush(stderr);
   zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
-  zp_say(stderr, "%s", zp_report_changes(run->arena, plan, &nearest));
+  zp_print_lines(run, stderr, zp_report_changes(run->arena, plan, &nearest));
   return nearest;
 }
 
@@ -146,7 +155,9 @@ int zp_write_plan(zp_run_state *run, zp_json *json) {
     return ZP_EXIT_ERROR;
   }
   if (!run->options.json)
-    zp_say(stdout, "plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n",
-           run->options.output);
+    zp_print_lines(run, stdout,
+                   zp_format(run->arena,
+                             "plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n",
+                             run->options.output));
   return ZP_EXIT_OK;
 }

@@ -49,6 +49,7 @@ int zp_cmd_explain(zp_run_state *run) {
     return ZP_EXIT_INFEASIBLE;
   }
   if (o->why_not) return why_not(run, plan);
-  zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
+  run->options.verbose = true; /* what explains it is the rest of the screen */
+  zp_show_plan(run, plan, false, NULL);
   return ZP_EXIT_OK;
 }

@@ -172,33 +172,6 @@ static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
   return print_answer(run, zp_show_sensitivity(run->arena, plan, &all), zp_sensitivity_json(plan, &all), true);
 }
 
-/* Fewer CPU ranks may be faster than all that were asked for. */
-static void print_fewer_ranks(zp_run_state *run, const zp_plan *plan) {
-  zp_candidate fewer;
-  if (plan->certificate.candidates == 0 || !zp_find_fewer_ranks(run->arena, plan, &fewer)) return;
-  long long ranks = zp_choice_ranks(&fewer.choice);
-  zp_say(stdout, "\nfewer ranks are faster: with %lld of the %d est %s a step instead of %s, %s (--ranks %lld)\n",
-         ranks, plan->devices, zp_show_seconds(run->arena, fewer.estimate.step_s),
-         zp_show_seconds(run->arena, plan->best.estimate.step_s), zp_show_choice(run->arena, &fewer.choice), ranks);
-}
-
-/* Where most of the devices' time goes elsewhere: where to, and whether far fewer of them would do. */
-static void print_poor_use(zp_run_state *run, const zp_plan *plan) {
-  const zp_estimate *e = &plan->best.estimate;
-  zp_poor_use poor;
-  if (!zp_find_poor_use(run->arena, plan, &poor)) return;
-  zp_say(stdout, "\npoor use: MFU %.1f%%, of the step est %.0f%% %s", 100 * e->mfu, 100 * poor.term_s / e->step_s,
-         poor.term);
-  if (poor.devices)
-    zp_say(stdout,
-           "; %d devices take est %.1f times as long, %.1f times fewer device hours: %s (--gpus %d; --gpus LOW..HIGH "
-           "compares sizes)",
-           poor.devices, poor.times_longer, poor.times_fewer_hours, zp_show_choice(run->arena, &poor.fewer.choice),
-           poor.devices);
-  printf("\n");
-  if (poor.missing) zp_say_line(stdout, "  missing: %s", poor.missing);
-}
-
 int zp_cmd_plan(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
@@ -210,13 +183,7 @@ int zp_cmd_plan(zp_run_state *run) {
     dump(run, plan);
     return zp_prove_plan(run, plan) ? ZP_EXIT_OK : ZP_EXIT_BUG;
   }
-  if (!o->json && plan->feasible && !o->sensitivity) {
-    zp_say(stdout, "%s", zp_report_summary(run->arena, plan));
-    fputs("\n", stdout);
-    zp_say(stdout, "%s", zp_report_memory(run->arena, plan));
-    print_fewer_ranks(run, plan);
-    print_poor_use(run, plan);
-  }
+  if (!o->json && plan->feasible && !o->sensitivity) zp_show_plan(run, plan, true, NULL);
   zp_relaxations nearest = {0};
   if (!plan->feasible) nearest = zp_print_no_plan(run, plan);
   if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;

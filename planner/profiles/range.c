@@ -53,6 +53,7 @@ static zp_step_range spread(zp_arena *arena, const family *f, double step_s, int
   range.source = zp_format(arena, "%d run%s of %s on %s, %s (%s), took %+.0f to %+.0f %% of what was predicted%s", f->n,
                            f->n > 1 ? "s" : "", program, f->gpu, nodes, f->names, f->low, f->high,
                            factor > 1 ? "; nothing nearer was measured, so twice that" : "");
+  range.brief = zp_format(arena, "%d measured run%s", f->n, f->n > 1 ? "s" : "");
   range.family = f->names;
   range.runs = f->n;
   return range;
@@ -68,19 +69,23 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
   }
   if (!cluster->software && cluster->node.device.is_cpu)
     return (zp_step_range){
+        .brief = "this machine is not calibrated",
         .source = "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it; `zplan run` "
                   "and `bench` do both"};
   if (!cluster->software && cluster->node.device.arch && strncmp(cluster->node.device.arch, "sm_9", 4) == 0)
-    return (zp_step_range){.source =
+    return (zp_step_range){.brief = "not measured on several GPUs",
+                           .source =
                                "unknown for several GPUs: seven steps of zplan's trainer on one H100 took -11 to +5 % "
                                "of what had been predicted (docs/evidence/gpu_measured.md)"};
   if (!cluster->software && cluster->node.device.has_bf16)
     return (zp_step_range){
+        .brief = "not measured on this GPU",
         .source = "unknown: zplan's trainer was not measured on this GPU yet; its kernels are counted as they "
                   "are emitted, attention in 16 bits at rates that FlashAttention-2 was measured at, "
                   "other kernels as a library's"};
   if (!cluster->software)
-    return (zp_step_range){.source =
+    return (zp_step_range){.brief = "not measured on this GPU",
+                           .source =
                                "unknown: zplan's trainer was not measured on this GPU yet; its attention and its sums "
                                "over columns are priced by hand counts of what is emitted, other kernels as a "
                                "library's"};
@@ -92,6 +97,7 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
     nearest = &families[i];
     best = near;
   }
-  if (!nearest) return (zp_step_range){.source = "no run of this program was measured"};
+  if (!nearest)
+    return (zp_step_range){.brief = "this program was not measured", .source = "no run of this program was measured"};
   return spread(arena, nearest, step_s, best, nearest->profile);
 }

@@ -26,9 +26,10 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
 
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *r) {
   assert(r->words);
-  return zp_format(arena, "%s it fits: %s; step est %s, peak %s%s%s%s", r->words, zp_words_choice(arena, &r->choice),
-                   zp_show_seconds(arena, r->estimate.step_s), zp_show_bytes(arena, r->estimate.peak_bytes),
-                   r->option ? "   (" : "", r->option ? r->option : "", r->option ? ")" : "");
+  return zp_format(arena, "%s it fits: %s; step " ZP_ESTIMATED "%s, peak " ZP_ESTIMATED "%s%s%s%s", r->words,
+                   zp_words_choice(arena, &r->choice), zp_show_seconds(arena, r->estimate.step_s),
+                   zp_show_bytes(arena, r->estimate.peak_bytes), r->option ? "   (" : "", r->option ? r->option : "",
+                   r->option ? ")" : "");
 }
 
 static void put_refusals(zp_buf *out, const zp_plan *plan) {

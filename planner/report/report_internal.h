@@ -3,6 +3,7 @@
 #define ZPLAN_REPORT_INTERNAL_H
 
 #include <zplan/buf.h>
+#include <zplan/page.h>
 #include <zplan/quote.h>
 #include <zplan/report.h>
 
@@ -22,9 +23,16 @@ int64_t zp_words_usable_bytes(const zp_plan *plan, int stage);
 int64_t zp_words_units(const zp_plan *plan);
 /* Why this plan, from the terms of its price. One or more sentences. */
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
-
-/* `text` broken into lines of at most 100 columns; further lines are indented by `indent`. */
-const char *zp_words_wrap(zp_arena *arena, const char *text, int indent);
+/* In two sentences: where the time goes, and what makes it fit. */
+const char *zp_words_why_briefly(zp_arena *arena, const zp_plan *plan);
+/* "tensor 16 x pipeline 50 x data 1, interleaved/2, micro-batch 1, recompute full": one line, without what is plain. */
+const char *zp_words_layout(zp_arena *arena, const zp_choice *choice);
+/* "tensor 16 x pipeline 49 x data 1, ...: at most ~16.7% slower": an alternative of the plan. */
+const char *zp_words_alternative(zp_arena *arena, const zp_plan *plan, int index);
+/* Seconds of a step that communication takes, of all kinds. */
+static inline double zp_estimate_communication_s(const zp_estimate *e) {
+  return e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
+}
 
 /* Stages first, first + step and so on to last, with equal memory: consecutive ones, or those of a pattern that comes
  * again, as cuts inside layers make. In 1F1B every stage has one micro-batch more in flight than the next, so tables
@@ -56,6 +64,7 @@ int64_t zp_memory_class_bytes(const zp_memory *memory, int class);
 typedef struct zp_log_step {
   int64_t step;
   double loss, step_ms;
+  double tokens_per_s; /* NAN: the log does not say */
 } zp_log_step;
 typedef ZP_VEC(zp_log_step) zp_log_steps;
 /* What the line at the end of a run says of memory, in bytes, the most of any rank; 0: not measured. */
@@ -69,24 +78,12 @@ int64_t zp_largest_arena(const zp_program *program);
 zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text);
 /* Training steps of a run's JSONL log; lines that are no steps are skipped. */
 zp_log_steps zp_log_read(zp_arena *arena, const char *text);
+/* Which plan the last run of the log was of, "": it does not say; lines that are no JSON. */
+typedef struct zp_log_facts {
+  const char *plan; /* arena */
+  int unread;
+} zp_log_facts;
+zp_log_facts zp_log_read_facts(zp_arena *arena, const char *text);
 double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps);
-
-/* ---- html_charts.c ---- */
-void zp_html_memory_bars(zp_buf *out, const zp_plan *plan);
-void zp_html_time_split(zp_buf *out, const zp_plan *plan);
-void zp_html_timeline(zp_buf *out, const zp_plan *plan);
-void zp_html_loss(zp_buf *out, const zp_log_steps *steps);
-
-/* ---- html_tables.c ---- */
-void zp_html_memory_table(zp_buf *out, const zp_plan *plan);
-/* Requires: updates are delayed. */
-void zp_html_delayed(zp_buf *out, const zp_plan *plan);
-void zp_html_alternatives(zp_buf *out, const zp_plan *plan);
-void zp_html_rejected(zp_buf *out, const zp_plan *plan);
-void zp_html_traffic(zp_buf *out, const zp_plan *plan);
-/* What moves, and how, a row a strategy; then every record of the list, of one stage of every group of them. */
-void zp_html_moves(zp_buf *out, const zp_plan *plan);
-void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps, zp_log_memory memory);
-void zp_html_constants(zp_buf *out);
 
 #endif

@@ -41,7 +41,7 @@ for file in *.dz; do
   esac
   status=0
   # shellcheck disable=SC2086 # the arguments are meant to be split
-  NO_COLOR=1 "$zplan" $command >/dev/null 2>"$actual" || status=$?
+  COLUMNS=1000 "$zplan" $command >/dev/null 2>"$actual" || status=$?
   echo "exit $status" >>"$actual"
   expected=${file%.dz}.txt
   if [ $update = yes ]; then

@@ -69,7 +69,7 @@ Test(search_robust, preferred_plans_are_sound_and_say_so) {
   zp_verify(f.arena, f.spec, json, &findings);
   cr_expect_eq(findings.len, 0, "%s", findings.len ? findings.data[0] : "");
   const char *summary = zp_report_summary(f.arena, plan);
-  cr_expect(strstr(summary, "  preferred    to the fastest plan (tensor 1 pipeline 1 data 128 zero 1)"), "%s", summary);
+  cr_expect(strstr(summary, "preferred      to the fastest plan (tensor 1 pipeline 1 data 128 zero 1)"), "%s", summary);
   zp_json_free(json);
   unload(&f);
 }

@@ -85,21 +85,21 @@ def statuses(folder):
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
-    check("a keyword without quotes", [GPT2, "--gpus", "2", "--set", "cut=block"], 0, "best plan")
+    check("a keyword without quotes", [GPT2, "--gpus", "2", "--set", "cut=block"], 0, "gpt2 (124.4 M parameters) fits on")
     check("the same price", ["explain", plan, "--why-not", "rank_order=tpd"], 0, "the same step time (estimates)")
     for words in (["--ranks", "3"], ["--set", "tensor=4"], ["--set", "memory<=50%"], ["--device-memory", "1MB"]):
         check("a plan file says otherwise", ["build", plan, "-o", folder + "/tree", *words], 1, "error[Z0643]")
     expect("nothing is built", not os.path.exists(folder + "/tree"))
     with open(folder + "/log.jsonl", "w") as log:
         log.write('{"step": 1, "step_ms": 250.0, "loss": 5.0}\n{"step": 2, "step_ms": 350.0, "loss": 4.0}\n')
-    check("measured", ["report", plan, "--log", folder + "/log.jsonl"], 0, "measured     step 300 ms, median of 2, est ")
+    check("measured", ["report", plan, "--log", folder + "/log.jsonl"], 0, "measured  step 300 ms, median of 2, ~")
     check("no log", ["report", plan, "--log", GPT2], 1, "holds no step of a training")
     check("no hostfile", ["run", GPT2, "--ranks", "2", "--hostfile", folder + "/none"], 1, "cannot read the hostfile")
     check("too many", [GPT2, "--top", "1000000000"], 2, "at most 1000")
     check("examples are in canonical layout", ["fmt", "--check", *glob.glob(ROOT + "/examples/**/*.dz", recursive=True)], 0)
     check("an endless file", ["check", "/dev/zero"], 1, "no regular file")
     check("two answers", [GPT2, "--gpus", "2", "--ranks", "4"], 2, "--ranks 4 contradicts the `2` before it")
-    check("the same answer", [GPT2, "--gpus", "2", "--ranks", "2", "--set", "tensor=2", "--set", "zero=0"], 0, "best plan")
+    check("the same answer", [GPT2, "--gpus", "2", "--ranks", "2", "--set", "tensor=2", "--set", "zero=0"], 0, "gpt2 (124.4 M parameters) fits on")
     check("nothing to measure", ["bench", GPT2, "--steps", "0"], 2, "at least 1")
     check("empty value", [GPT2, "-o", ""], 2, "an empty one")
     check("option of a plan", [GPT2, "--tensor", "4"], 2, "write --set tensor=VALUE")
@@ -296,7 +296,7 @@ def search_memory(folder):
     small = lambda: resource.setrlimit(resource.RLIMIT_AS, (300000 << 10, 300000 << 10))
     run = check("64 MiB", [*model, "64MiB"], 0, "stopped at its memory budget of 67.1 MB", preexec_fn=small)
     expect("64 MiB again", run.stdout == zplan(*model, "64MiB").stdout)
-    check("64 MiB: gap", [*model, "64MiB"], 0, "% faster in this cost model (lower bound")
+    check("64 MiB: gap", [*model, "64MiB"], 0, "% faster in this cost model (")
     check("1 KiB", [*model, "1KiB"], 1, "error[Z0604]", preexec_fn=small)
     check("of the plan block", [GPT1T, "--gpus", "800..801", "--search-memory", "1MiB"], 1, "not known: the search reached")
     check("the fewest", [GPT2, "--gpus", "auto", "--search-memory", "1KiB"], 1, "error[Z0604]")
@@ -310,10 +310,10 @@ def search_memory(folder):
 
 
 def reasons(folder):
-    """Reasons on the first screen: padding and odd widths, what memory was compared with, one label for one price."""
+    """Reasons behind --verbose: padding and odd widths, what memory was compared with, one label for one price."""
     del folder
     words = lambda run: " ".join(run.stdout.split())
-    mixtral = [ROOT + "/examples/mixtral_8x7b.dz", "--gpus", "24", "--set", "pipeline=1"]
+    mixtral = [ROOT + "/examples/mixtral_8x7b.dz", "--verbose", "--gpus", "24", "--set", "pipeline=1"]
     run = check("padded", [*mixtral, "--set", "tensor=3"], 0)
     for part in ("tensor 3 does not divide every layer: a rank has 3 of the 8 units", "11.1% of the work on them is padding"):
         expect("padded: " + part, part in words(run), run.stdout)
@@ -323,23 +323,23 @@ def reasons(folder):
     expect("odd widths", odd in words(run), run.stdout)
     run = check("even", [*mixtral, "--set", "tensor=2", "--set", "recompute=full"], 0)
     expect("even", "tensor 2 divides every layer; its all-reduces" in words(run), run.stdout)
-    model = [GPT1T, "--gpus", "800", "--set", 'schedule="1f1b"', "--set", "sequence=false"]
+    model = [GPT1T, "--verbose", "--gpus", "800", "--set", 'schedule="1f1b"', "--set", "sequence=false"]
     run = check("met", model, 0)
-    expect("met", "also good within " in words(run) and "next best" not in run.stdout, run.stdout)
+    expect("met", re.search("otherwise tensor .*: at most ~[0-9.]+% slower", words(run)), run.stdout)
     expect("what may be used", ", and 30.1 GB may be used of 32.0 GB" in words(run), run.stdout)
     run = check("searched for", [*model, "--top", "1"], 0)
-    expect("searched for", "next best +" in words(run) and "also good" not in run.stdout, run.stdout)
+    expect("searched for", re.search("otherwise tensor .*: ~[0-9.]+% slower", words(run)) and "at most ~" not in run.stdout, run.stdout)
 
 
 def poor_use(folder):
     """More devices than the batch feeds: the longest term, and fewer that take hardly longer, planned for themselves."""
     plan = folder + "/poor.json"
     model = [ROOT + "/examples/mixtral_8x7b.dz", "--set", "batch=32", "--set", "expert=1", "--set", "cut=layer"]
-    line = [l for l in check("poor use", [*model, "--gpus", "1024", "-o", plan], 0).stdout.splitlines() if l.startswith("poor use: ")]
-    if not expect("poor use", len(line) == 1 and "% pipeline bubble; " in line[0], line):
+    words = " ".join(check("poor use", [*model, "--gpus", "1024", "-o", plan], 0).stdout.split())
+    line = re.search("poor use ~[0-9]+% of the step is pipeline bubble; ([0-9]+) devices take ~([0-9.]+) times as long for ~([0-9.]+) times fewer", words)
+    if not expect("poor use", line, words):
         return
-    words = line[0].split()
-    devices, longer, fewer = (words[words.index(w) - n] for w, n in (("devices", 1), ("times", 1), ("fewer", 2)))
+    devices, longer, fewer = line.groups()
     found = parse("those devices", [*model, "--gpus", devices])
     with open(plan) as file:
         step = json.load(file)["estimate"]["step_s"]
@@ -375,7 +375,7 @@ def idle_devices(folder):
     expect("sweep", last["devices"] == 797 and last["idle"] == found["idle"], str(last)[:300])
     tiny = [ROOT + "/examples/gpt_tiny.dz", "--ranks", "3", "--set", "tensor=2", "--set", "pipeline=1"]
     check("ranks left out", ["run", *tiny, "--set", "idle=1", "--steps", "1", "-o", folder + "/tree", "--", "--checkpoint", folder + "/ck"], 0, "2 ranks (tensor 2")
-    check("fewer ranks", [ROOT + "/examples/gpt_tiny.dz", "--ranks", "7"], 0, "fewer ranks are faster: with ")
+    check("fewer ranks", [ROOT + "/examples/gpt_tiny.dz", "--ranks", "7"], 0, "faster    with ")
     check("all ranks", ["run", *tiny, "--steps", "1", "-o", folder + "/tree"], 3, "idle >= 0")
 
 

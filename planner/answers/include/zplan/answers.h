@@ -99,7 +99,7 @@ zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
  * or one for every rule that is broken; none when the search must say. */
 zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan);
 
-/* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say
+/* "with 40.2 GB of memory per device it fits: tensor 8 ...; step ~3.1 s, peak ~38.0 GB": one line, as reports say
  * it. */
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxation);
 

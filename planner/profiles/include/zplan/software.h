@@ -35,6 +35,7 @@ typedef struct zp_step_range {
   bool known;
   double low_s, high_s;
   const char *source; /* in words, arena or constant */
+  const char *brief;  /* "8 measured runs", or what was not measured */
   const char *family; /* of docs/evidence/accuracy.md; NULL: not known */
   int runs;           /* that it is from */
 } zp_step_range;
