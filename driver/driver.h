@@ -37,9 +37,10 @@ typedef struct zp_options {
   const char *machine;         /* --machine; NULL: the file's cluster */
   const char *machine_cluster; /* how its block is called */
   bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
-  int color;     /* -1 auto, 0, 1 */
-  int top;       /* -1: not given */
-  int64_t steps; /* -1: the file's */
+  int color;              /* -1 auto, 0, 1 */
+  int top;                /* -1: not given */
+  int64_t steps;          /* -1: the file's */
+  const char *checkpoint; /* run: --checkpoint; NULL: the file's folder */
   bool no_checkpoint, force, skip_bad;
   int64_t resume_from;   /* with resume: 1 + a checkpoint's step; 0: the last one */
   int64_t device_memory; /* 0: the cluster's */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n = strlen(text), k = strlen(suffix);
@@ -118,7 +119,13 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   const zp_json *list = zp_json_get(*json, "sources");
   int n = zp_json_count(list);
   if (n < 1) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s carries no sources: it is not a plan of zplan", path);
+    zp_diag *d = zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s carries no sources: it is not a plan of zplan", path);
+    if (zp_json_get(*json, "model_type") || zp_json_get(*json, "architectures"))
+      zp_diag_help(
+          d,
+          "it is the configuration of a Hugging Face model: `zplan import hf %s -o model.dz` makes a .dz file of "
+          "it",
+          path);
     return NULL;
   }
   const char *folder = zp_json_get_string(*json, "model_folder", ".");
@@ -141,6 +148,14 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
 }
 
 static zp_spec *load_text(zp_run_state *run, const char *path) {
+  struct stat st;
+  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0210, ZP_NO_SPAN, "`%s` is a folder, not a .dz file", path);
+    if (access(zp_format(run->arena, "%s/config.json", path), R_OK) == 0)
+      zp_diag_help(d, "`zplan new fine-tune %s` writes a .dz file to train it, `zplan import hf %s` its model", path,
+                   path);
+    return NULL;
+  }
   const zp_source_text *known = zp_known_model_file(run, path);
   return zp_load(run->arena, run->diags, known ? known->path : path, known, known ? 1 : 0, &run->options.load);
 }

@@ -1,9 +1,12 @@
 /* The zplan command: finds the verb and hands over. `zplan FILE ...` without a verb plans. */
 #include "driver.h"
+#include <zplan/known_models.h>
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void print_help(FILE *out) {
   fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
@@ -35,8 +38,54 @@ static int close_output(int status) {
   return status == ZP_EXIT_OK ? ZP_EXIT_ERROR : status;
 }
 
+/* What other tools call a verb. */
+static const char *foreign_verb(const char *word) {
+  static const struct {
+    const char *word, *here;
+  } words[] = {{"train", "run"},
+               {"launch", "run"},
+               {"start", "run"},
+               {"fit", "run"},
+               {"finetune", "new"},
+               {"search", "plan"},
+               {"optimize", "plan"},
+               {"tune", "plan"},
+               {"estimate", "plan"},
+               {"simulate", "plan"},
+               {"compile", "build"},
+               {"generate", "sample"},
+               {"infer", "sample"},
+               {"chat", "sample"},
+               {"evaluate", "eval"},
+               {"tokenize", "data"},
+               {"prepare", "data"},
+               {"init", "new"},
+               {"create", "new"},
+               {"format", "fmt"},
+               {"list", "models"},
+               {"why", "explain"},
+               {"profile", "run --profile"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(words[i].word, word) == 0) return words[i].here;
+  return NULL;
+}
+
 /* A first word that is neither a verb nor a file. */
 static int unknown_verb(zp_arena *arena, const char *word) {
+  struct stat st;
+  bool there = stat(word, &st) == 0;
+  if (there && S_ISDIR(st.st_mode) && access(zp_format(arena, "%s/config.json", word), R_OK) == 0)
+    return zp_usage_error(
+        "`%s` is a folder of a published model: `zplan new fine-tune %s` writes a .dz file to train it, "
+        "`zplan import hf %s` its model",
+        word, word, word);
+  if (there && S_ISDIR(st.st_mode)) return zp_usage_error("`%s` is a folder: name a .dz file", word);
+  if (!there && access(zp_format(arena, "%s.dz", word), R_OK) == 0)
+    return zp_usage_error("`%s` is no command; did you mean the file `%s.dz`?", word, word);
+  if (zp_find_known_model(word))
+    return zp_usage_error("`%s` is a published model: zplan --model %s --machine dgx-h100 --gpus 8", word, word);
+  const char *here = foreign_verb(word);
+  if (here) return zp_usage_error("unknown command `%s`: here it is `zplan %s`", word, here);
   zp_strings names = {0};
   for (int i = 0; i < zp_verb_count(); i++) zp_push(arena, &names, zp_verb_at(i)->name);
   const char *near = zp_closest(word, names.data, names.len);
@@ -57,10 +106,43 @@ static bool asks_for_help(int argc, char **argv) {
   return false;
 }
 
+/* `zplan FILE.dz plan`: the place of the verb, where no file is called so; 0: there is none. */
+static int first_verb(int argc, char **argv) {
+  for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    bool is_value = argv[i - 1][0] == '-' && argv[i - 1][1] && !strchr(argv[i - 1], '='); /* perhaps of that option */
+    if (zp_find_verb(argv[i]) && !is_value && access(argv[i], F_OK) != 0) return i;
+  }
+  return 0;
+}
+
+static int verb_behind(int argc, char **argv) {
+  const char *verb = argv[first_verb(argc, argv)];
+  return zp_usage_error("the command comes first: zplan %s %s", verb, argv[1]);
+}
+
+/* --version, -V, version: people try all three. */
+static bool is_version(const char *word) {
+  return strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 ||
+         (strcmp(word, "version") == 0 && access(word, F_OK) != 0);
+}
+
+/* `zplan help [VERB]`, --help, -h. */
+static int help(zp_arena *arena, const char *word) {
+  const zp_verb *v = word ? zp_find_verb(word) : NULL;
+  if (v)
+    print_verb_help(v);
+  else if (word)
+    return unknown_verb(arena, word);
+  else
+    print_help(stdout);
+  return ZP_EXIT_OK;
+}
+
 static int run_verb(zp_arena *arena, int argc, char **argv) {
   const zp_verb *v = zp_find_verb(argv[1]);
   int first = v ? 2 : 1;
   if (!v && !is_file_word(argv[1])) return unknown_verb(arena, argv[1]);
+  if (!v && first_verb(argc, argv) > 0) return verb_behind(argc, argv);
   if (!v) v = zp_find_verb("plan");
   if (asks_for_help(argc - first, argv + first)) {
     print_verb_help(v);
@@ -77,19 +159,17 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
 int main(int argc, char **argv) {
   int status = ZP_EXIT_OK;
   signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error of the write, after which nothing half-written is left */
+  zp_arena *arena = zp_arena_new("command");
   if (argc < 2) {
     print_help(stderr);
     status = ZP_EXIT_USAGE;
   } else if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
-    print_help(stdout);
-  } else if (strcmp(argv[1], "--version") == 0) {
-    zp_arena *arena = zp_arena_new("version");
+    status = help(arena, argc > 2 && argv[1][0] != '-' ? argv[2] : NULL);
+  } else if (is_version(argv[1])) {
     zp_print_version(arena);
-    zp_arena_free(arena);
   } else {
-    zp_arena *arena = zp_arena_new("command");
     status = run_verb(arena, argc, argv);
-    zp_arena_free(arena);
   }
+  zp_arena_free(arena);
   return close_output(status);
 }

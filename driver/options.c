@@ -82,6 +82,7 @@ static const option_row rows[] = {
      TEXT(init)},
     {"--adapters", "FOLDER", "run sample eval",
      "alongside weights of Hugging Face: the adapters (LoRA) that PEFT saved there", TEXT(adapters)},
+    {"--checkpoint", "FOLDER", "run", "where checkpoints are kept, instead of the file's folder", TEXT(checkpoint)},
     {"--resume", NULL, "run", "go on from the last checkpoint", FLAG(resume)},
     {"--resume-from", "STEP", "run", "go on from the checkpoint of that step instead of the last one",
      BY(O_RESUME_FROM)},
@@ -290,7 +291,14 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
       *out = (int64_t)(number * units[i].bytes);
       return true;
     }
-  zp_usage_error("%s wants a size with a unit such as 4GiB or 512MB, not `%s`", option, text);
+  static const char letters[] = "kKMGT";
+  size_t n = strspn(end, letters);
+  bool letter = end != text && number > 0 && n == 1 && (!end[1] || strcmp(end + 1, "i") == 0);
+  if (letter)
+    zp_usage_error("%s %s: write %.*s%cB (powers of 1000) or %.*s%ciB (of 1024)", option, text, (int)(end - text), text,
+                   *end, (int)(end - text), text, *end == 'k' ? 'K' : *end);
+  else
+    zp_usage_error("%s wants a size with a unit such as 4GiB or 512MB, not `%s`", option, text);
   return false;
 }
 
@@ -448,6 +456,38 @@ static const char *as_key(zp_arena *arena, const char *word) {
   return key;
 }
 
+/* Words of other tools for options; those for settings are in the tables of their blocks. */
+static const char *foreign_option(const char *key) {
+  static const struct {
+    const char *word, *here;
+  } words[] = {{"num_gpus", "--gpus N"},
+               {"n_gpus", "--gpus N"},
+               {"ngpus", "--gpus N"},
+               {"gpus_per_node", "--gpus N"},
+               {"world_size", "--gpus N"},
+               {"np", "--ranks N"},
+               {"n", "--ranks N"},
+               {"nproc_per_node", "--ranks N"},
+               {"num_processes", "--ranks N"},
+               {"nnodes", "--nodes N"},
+               {"num_nodes", "--nodes N"},
+               {"output", "-o FILE"},
+               {"out", "-o FILE"},
+               {"output_dir", "-o FOLDER"},
+               {"out_dir", "-o FOLDER"},
+               {"resume_from_checkpoint", "--resume"},
+               {"max_steps", "--steps N"},
+               {"train_iters", "--steps N"},
+               {"save", "--checkpoint FOLDER"},
+               {"load", "--resume"},
+               {"device", "--target cpu|cuda"},
+               {"gpu_memory", "--device-memory 40GB"},
+               {"max_memory", "--device-memory 40GB"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(words[i].word, key) == 0) return words[i].here;
+  return NULL;
+}
+
 /* An option of other verbs alone; a decision of the plan, perhaps in another tool's words; else a slip of a letter in
  * an option of this verb. */
 static bool unknown_option(zp_run_state *run, const char *word, bool of_others) {
@@ -457,7 +497,12 @@ static bool unknown_option(zp_run_state *run, const char *word, bool of_others) 
     if (takes(&rows[i], run->command)) names[n++] = rows[i].name;
   const char *near = zp_closest(word, names, n);
   bool settable = takes(find_row("--set", 5), run->command) && zp_is_setting_key(key, &note);
-  if (of_others)
+  const char *here = foreign_option(key);
+  size_t len = here ? strcspn(here, " ") : 0;
+  const option_row *row = here ? find_row(here, len) : NULL;
+  if (row && takes(row, run->command))
+    zp_usage_error("unknown option `%s`: here it is `%s`", word, here);
+  else if (of_others)
     zp_usage_error("`zplan %s` does not take %s%s", run->command, word,
                    near ? zp_format(run->arena, "; did you mean `%s`?", near) : "");
   else if (settable && note)
@@ -501,6 +546,10 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   }
   o->load.set = o->set.data;
   o->load.n_set = o->set.len;
+  if (o->checkpoint) { /* a word of the trainer */
+    zp_push(run->arena, &o->trainer_args, "--checkpoint");
+    zp_push(run->arena, &o->trainer_args, o->checkpoint);
+  }
   o->load.library_dir = zp_library_dir(run->arena);
   o->load.machine_here = zp_machine_of_file;
   o->load.user = run;

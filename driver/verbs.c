@@ -30,7 +30,7 @@ static const zp_verb verbs[] = {
     {"export", zp_cmd_export,
      "deepspeed|megatron|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE] | hf CHECKPOINT -o FOLDER",
      "the plan in the words of another program; a checkpoint's weights for Hugging Face"},
-    {"import", zp_cmd_import, "hf|nccl|slurm FILE [-o FILE.dz]",
+    {"import", zp_cmd_import, "hf CONFIG.json|FOLDER | nccl|slurm FILE [-o FILE.dz]",
      "a model of Hugging Face, nodes of NCCL or Slurm as a .dz file"},
     {"sample", zp_cmd_sample, "CHECKPOINT [FILE.dz] --prompt TEXT... [--temperature T]",
      "generate text from a checkpoint"},

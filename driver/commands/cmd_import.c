@@ -5,6 +5,7 @@
 #include <zplan/import.h>
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 typedef enum import_format { HF, NCCL, SLURM } import_format;
 static const struct {
@@ -36,6 +37,8 @@ int zp_cmd_import(zp_run_state *run) {
                           run->options.files.len);
   const char *path = run->options.files.data[0], *error = NULL;
   size_t len;
+  struct stat st;
+  if (format == HF && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) path = zp_format(run->arena, "%s/config.json", path);
   const char *text = zp_read_input(run->arena, path, &len, &error);
   if (!text) {
     zp_report(run->diags, formats[format].missing, ZP_NO_SPAN, "%s", error);

@@ -1,6 +1,8 @@
 /* The operations of the language, a row each: how a call is read (builtin_calls.c), and which operation it is. */
 #include "builtins.h"
 
+#include <zplan/buf.h>
+
 /* Byte of an attribute, which must have that type. */
 #define AT(type, field) _Generic(((zp_op_attr *)0)->field, type : offsetof(zp_op_attr, field))
 
@@ -175,15 +177,28 @@ const zp_builtin *zp_builtin_at(int index) { return &builtins[index]; }
 
 bool zp_is_builtin(const char *name) { return find_builtin(name) != NULL; }
 
+/* The file of the library that has a block of this name, "models"; NULL: none has. Only for a message: the text is
+ * searched, not read. */
+static const char *find_library(zp_elab *e, const char *name) {
+  static const char *const files[] = {"nn", "models"};
+  const char *error, *begin = zp_format(e->arena, "\nblock %s(", name);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    size_t len;
+    const char *path = zp_format(e->arena, "%s/%s.dz", e->library_dir, files[i]);
+    const char *text = zp_read_file(e->arena, path, &len, &error);
+    if (text && strstr(text, begin)) return files[i];
+  }
+  return NULL;
+}
+
 static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   zp_strings names = {0};
   zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
   for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
   zp_diag *d = zp_report(e->diags, ZP_Z0215, call->at, "no block and no operation is called `%s`", name);
-  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0 ||
-                   strcmp(name, "head_norm") == 0;
-  if (std_block)
-    zp_diag_help(d, "it comes with `use std.nn`");
+  const char *library = find_library(e, name);
+  if (library)
+    zp_diag_help(d, "it comes with `use std.%s`", library);
   else
     zp_diag_did_you_mean(d, name, names.data, names.len);
   return false;

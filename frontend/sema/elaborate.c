@@ -218,7 +218,8 @@ static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_it
 
 bool zp_elaborate(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *main, const zp_load_options *options,
                   const zp_expr *model_call, double default_dropout) {
-  zp_elab e = {.arena = arena, .diags = diags, .segment = -1, .dropout = default_dropout};
+  zp_elab e = {
+      .arena = arena, .diags = diags, .segment = -1, .dropout = default_dropout, .library_dir = options->library_dir};
   zp_taken_names_give(arena, &e.segment_names, "begin"); /* a repeat variable of that name is begin_2 */
   zp_taken_names_give(arena, &e.segment_names, "end");
   choice c = read_choice(&e, options, model_call);

@@ -66,6 +66,7 @@ typedef struct zp_elab {
   zp_model *model;
   zp_frame *frame;
   zp_whole whole;
+  const char *library_dir;
   const zp_expr *transposable; /* the second operand of the matmul being read: the one place for transpose() */
   double dropout;              /* train's rate */
   int64_t calls;               /* of blocks, written out so far */

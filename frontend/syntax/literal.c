@@ -31,14 +31,29 @@ static const char *find_unit(const char *text, size_t len) {
   return NULL;
 }
 
+/* "Gb", "Gbit", "GBps": bits are written Gbps here, and no near word is meant. */
+static bool is_bits(const char *unit) {
+  size_t prefix = strcspn(unit, "b");
+  return prefix <= 1 && unit[prefix] == 'b' && (prefix == 0 || strchr("kKMGT", unit[0])) &&
+         (!unit[prefix + 1] || strcmp(unit + prefix, "bit") == 0 || strcmp(unit + prefix, "bits") == 0);
+}
+
+/* 1T, 300M: a count with a letter. */
+static bool is_count(const char *unit) { return strlen(unit) == 1 && strchr("kKMGT", unit[0]) != NULL; }
+
 static void report_unit(zp_scan *scan, zp_span span, const char *unit) {
   zp_diag *diag = report(scan, span, zp_format(scan->arena, "unknown unit `%s`", unit));
   if (!diag) return;
   if (unit[0] == '_')
     zp_diag_help(diag, "digits are not grouped: write 300000, or 3e5");
-  else if (!zp_diag_did_you_mean(diag, unit, units, UNITS) &&
-           (!strcmp(unit, "M") || !strcmp(unit, "G") || !strcmp(unit, "k")))
-    zp_diag_help(diag, "for a plain count write an exponent: 12e6, 300e9");
+  else if (is_bits(unit))
+    zp_diag_help(diag, "bits a second are `%.*sbps`, bytes a second `%.*sB/s`, eight times as much",
+                 (int)strcspn(unit, "b"), unit, (int)strcspn(unit, "b"), unit);
+  else if (is_count(unit))
+    zp_diag_help(diag, "a count has an exponent: 12e6, 300e9, 1e12; memory is written `%sB`, rates `%sFLOPS`", unit,
+                 *unit == 'k' || *unit == 'K' ? "M" : unit);
+  else
+    zp_diag_did_you_mean(diag, unit, units, UNITS);
   zp_diag_note(diag, "%s", unit_list);
 }
 

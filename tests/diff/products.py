@@ -94,6 +94,8 @@ def check_doctor(tally, has):
     rows = {line[2:16].strip(): line[17:] for line in told.out.splitlines() if line.startswith("  ")}
     names = ["products f32", "products bf16", "products f16", "products f64"]
     tally.check("doctor names what multiplies, and its rate", all("FLOP/s" in rows.get(name, "") for name in names), told.out)
+    ready = [line[:20].strip() for line in told.out.splitlines() if line.endswith(" ready")]
+    tally.check("doctor: what the tests need is ready", {"plan", "calibrate", "CPU training", "several ranks"} <= set(ready), told.out)
     tally.check("doctor knows the processor", [word in rows.get("processor", "").split() for word in ("avx2", "avx512", "avx512_bf16")] ==
                 [has["avx2"], has["avx512"], has["bf16"]] or not has["avx2"], told.out)
     tally.check("doctor warns of nothing", "warning" not in told.out, told.out)

@@ -8,10 +8,15 @@ static void rule_matmul(zp_rule *rule) {
   const zp_shape *w = zp_rule_shape(rule, 1);
   int64_t k = w->dim[rule->attr.trans ? 1 : 0];
   if (zp_shape_cols(zp_rule_shape(rule, 0)) != k) {
-    zp_rule_fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s: %lld columns meet %lld rows",
-                 zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transpose of " : "",
-                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1),
-                 (long long)zp_shape_cols(zp_rule_shape(rule, 0)), (long long)k);
+    const char *x = zp_rule_operand(rule, 0)->name, *by = zp_rule_operand(rule, 1)->name;
+    zp_diag *d = zp_rule_fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s: %lld columns meet %lld rows", x,
+                              zp_rule_text(rule, 0), rule->attr.trans ? "the transpose of " : "", by,
+                              zp_rule_text(rule, 1), (long long)zp_shape_cols(zp_rule_shape(rule, 0)), (long long)k);
+    bool fits = zp_shape_cols(zp_rule_shape(rule, 0)) == w->dim[rule->attr.trans ? 0 : 1];
+    if (d && fits && rule->attr.trans)
+      zp_diag_help(d, "without `transpose` it fits: `matmul(%s, %s)`", x, by);
+    else if (d && fits)
+      zp_diag_help(d, "its transpose fits: `matmul(%s, transpose(%s))`", x, by);
     return;
   }
   zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(zp_rule_shape(rule, 0), w, rule->attr.trans ? 0 : 1));

@@ -187,6 +187,12 @@ static bool check_source(zp_reader *reader, const zp_function *function, const d
     zp_diag_help(d, "for example `documents(\"train_*.bin\", end = 50256)`");
     return false;
   }
+  if ((function->value == ZP_DATA_TEXT || function->value == ZP_DATA_LINES) && strchr(args->data.path, '*')) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`%s` reads one file, `%s` may be several", function->name,
+                           args->data.path);
+    zp_diag_help(d, "`zplan data %s -o all.bin` puts them into one, `tokens(\"all.bin\")` reads it", args->data.path);
+    return false;
+  }
   if (args->format != ANY_FORMAT && is_index(args->data.path) != (args->format == FORMAT_MEGATRON)) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`%s` is not a file of that format", args->data.path);
     zp_diag_help(d, "Megatron's datasets are named by their .idx, all other files are shards of llm.c");
@@ -268,6 +274,12 @@ static bool read_change(zp_reader *reader, const zp_expr *expr, bool masks, cons
   return true;
 }
 
+/* text(["a.txt", "b.txt"]) */
+static bool is_list_of_texts(const zp_expr *expr) {
+  return expr->kind == ZP_EXPR_CALL && expr->args.len > 0 && !expr->args.data[0].name.text &&
+         expr->args.data[0].value->kind == ZP_EXPR_LIST;
+}
+
 /* One of the functions that may stand here, with all that it was given. */
 static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, choices allowed,
                         zp_data *data) {
@@ -280,6 +292,12 @@ static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *exp
   }
   bool is_mix = expr->kind == ZP_EXPR_CALL && expr->left->kind == ZP_EXPR_NAME && strcmp(expr->left->text, "mix") == 0;
   if (is_mix && allowed.first == 0) return read_mix(reader, env, expr, allowed, data);
+  if (is_list_of_texts(expr)) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "a source is one path, not a list");
+    zp_diag_help(d, "`mix(text(\"a.txt\"), text(\"b.txt\"))` reads several, each as often; `zplan data a.txt b.txt -o "
+                    "all.bin` puts them into one for `tokens(\"all.bin\")`");
+    return false;
+  }
   const zp_function *function =
       zp_read_call(reader, env, expr, key, data_functions + allowed.first, allowed.count, &args);
   if (!function || zp_diags_errors(reader->diags) != before) return false;

@@ -29,20 +29,50 @@ bool zp_names_device(zp_reader *reader, const zp_env *env, const zp_expr *expr) 
   return zp_module_find(env->module, name, 1u << ZP_ITEM_DEVICE, &where) != NULL;
 }
 
+/* Names that have the last word of `name` as one of theirs: h100 is in dgx_h100 and h100_sxm, whose letters are not
+ * near. "a, b"; NULL: there are none. */
+static const char *names_with(zp_reader *reader, zp_module *module, const char *name, zp_item_kind kind) {
+  const char *dot = strrchr(name, '.'), *word = dot ? dot + 1 : name;
+  size_t n = strlen(word);
+  zp_strings names = {0};
+  zp_buf out = zp_buf_new(reader->arena);
+  zp_module_names(reader->arena, module, 1u << kind, &names);
+  for (int i = 0; i < names.len; i++)
+    for (const char *at = names.data[i]; n >= 3 && (at = strstr(at, word)) != NULL; at += n) {
+      bool begins = at == names.data[i] || at[-1] == '_' || at[-1] == '.', ends = !at[n] || at[n] == '_';
+      if (!begins || !ends) continue;
+      zp_buf_printf(&out, "%s`%.*s%s`", out.len ? ", " : "", (int)(dot ? dot + 1 - name : 0), name, names.data[i]);
+      break;
+    }
+  return out.len ? out.data : NULL;
+}
+
 static void report_unknown_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *name,
                                 zp_item_kind kind) {
   zp_diag *d = zp_report(reader->diags, ZP_Z0402, expr->span, "unknown %s `%s`", item_word(kind), name);
   zp_strings names = {0};
   zp_module_names(reader->arena, env->module, 1u << kind, &names);
   const char *dot = strrchr(name, '.');
+  zp_module *where;
+  zp_item_kind other = kind == ZP_ITEM_NODE ? ZP_ITEM_DEVICE : ZP_ITEM_NODE;
+  if (zp_module_find(env->module, name, 1u << other, &where)) {
+    zp_diag_note(d, "there is a %s of that name; a %s is needed here", item_word(other), item_word(kind));
+    if (kind == ZP_ITEM_NODE) zp_diag_help(d, "one of them: `node = std.hw.workstation(devices = 1 * %s)`", name);
+    return;
+  }
+  const char *nodes = kind == ZP_ITEM_NODE ? names_with(reader, env->module, name, ZP_ITEM_NODE) : NULL,
+             *devices = kind == ZP_ITEM_FABRIC ? NULL : names_with(reader, env->module, name, ZP_ITEM_DEVICE);
+  if (nodes) zp_diag_help(d, "there is %s", nodes);
+  if (devices)
+    zp_diag_help(d,
+                 kind == ZP_ITEM_NODE ? "devices are %s, as in `node = std.hw.workstation(devices = 4 * NAME)`"
+                                      : "there are %s",
+                 devices);
+  if (nodes || devices) return;
   for (int i = 0, n = names.len; i < n && dot; i++) /* library names are listed without their module */
     zp_push(reader->arena, &names, zp_format(reader->arena, "%.*s.%s", (int)(dot - name), name, names.data[i]));
   if (zp_diag_did_you_mean(d, name, names.data, names.len)) return;
-  zp_module *where;
-  zp_item_kind other = kind == ZP_ITEM_NODE ? ZP_ITEM_DEVICE : ZP_ITEM_NODE;
-  if (zp_module_find(env->module, name, 1u << other, &where))
-    zp_diag_note(d, "there is a %s of that name; a %s is needed here", item_word(other), item_word(kind));
-  else if (strncmp(name, "std.hw.", 7) == 0 && !names.len)
+  if (strncmp(name, "std.hw.", 7) == 0 && !names.len)
     zp_diag_help(d, "the hardware library must be named first: `use std.hw`");
   else
     zp_diag_help(d, "`use std.hw` brings the hardware library; your own %ss are items `%s name { ... }`",

@@ -20,7 +20,13 @@ static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *
   const char *what = name && call->args.len == 1 ? zp_dotted_name(reader->arena, call->args.data[0].value) : NULL;
   if (attr->op == ZP_ATTR_SET && what && strcmp(name, "minimize") == 0 && strcmp(what, "step_time") == 0) return;
   zp_diag *d = zp_report(reader->diags, ZP_Z0623, attr->span, "this objective is not built");
-  zp_diag_help(d, "write `objective = minimize(step_time)`, or leave it out");
+  bool money = what && (strstr(what, "cost") || strstr(what, "price") || strstr(what, "dollar"));
+  zp_diag_help(d, "the fastest plan is searched: `objective = minimize(step_time)`, or leave it out");
+  if (money)
+    zp_diag_help(
+        d, "`price = 2.5` in the cluster block shows dollars; `--gpus 8..64` and `--pareto` set them against time");
+  else if (what && strstr(what, "memory"))
+    zp_diag_help(d, "`--pareto` sets memory against time; `memory <= 60%%` limits it");
 }
 
 /* Robust: time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to

@@ -37,7 +37,13 @@ static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *
     zp_report(reader->diags, ZP_Z0305, attr->span, "`precision` is set with `=`");
     return;
   }
-  if (!zp_read_string(reader, env, attr->value, "precision", &text)) return;
+  const char *bare = zp_dotted_name(reader->arena, attr->value); /* with its quotes it would be wrong as well */
+  bool is_short = false;
+  for (int i = 0; i < 3 && bare; i++) is_short |= strcmp(bare, short_names[i]) == 0;
+  if (is_short)
+    text = bare;
+  else if (!zp_read_string(reader, env, attr->value, "precision", &text))
+    return;
   for (int i = 0; i < 3; i++) {
     if (strcmp(text, short_names[i]) != 0) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`precision` cannot be \"%s\"", text);

@@ -158,7 +158,13 @@ static void report_word(zp_reader *reader, zp_span span, const char *key, const 
 
 bool zp_read_word(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, const zp_word *words,
                   int *value) {
-  const char *text;
+  const char *text, *bare = expr->kind == ZP_EXPR_NAME ? zp_dotted_name(reader->arena, expr) : NULL;
+  bool known = !bare || zp_is_setting(reader, expr->span) || zp_scope_get(env->scope, bare) != NULL;
+  for (const zp_word *w = words; w->text && !known; w++) known = strcmp(w->text, bare) == 0;
+  if (!known) { /* with its quotes it would be wrong as well */
+    report_word(reader, expr->span, key, bare, words);
+    return false;
+  }
   if (!zp_read_string(reader, env, expr, key, &text)) return false;
   for (const zp_word *w = words; w->text; w++)
     if (strcmp(w->text, text) == 0) {
