@@ -12,6 +12,7 @@
 #include <zplan/quote.h>
 #include <zplan/report.h>
 #include <zplan/sema.h>
+#include <zplan/status_line.h>
 #include <zplan/tokenizer.h>
 #include <zplan/trainer.h>
 
@@ -19,14 +20,15 @@
  * that miss their prediction. 128 + N: a rank died of signal N, or (130, 143) the command was interrupted. */
 enum {
   ZP_EXIT_OK,
-  ZP_EXIT_ERROR,         /* in the input or the work; the trainer refused its data, checkpoint or log */
-  ZP_EXIT_USAGE,         /* wrong words on the command line, the trainer's included */
-  ZP_EXIT_INFEASIBLE,    /* no plan fits */
-  ZP_EXIT_DIFFERENT,     /* `fmt --check` or `diff` found a difference */
-  ZP_EXIT_TRAINER,       /* the trainer failed: not finite, communication, disk, not as planned */
-  ZP_EXIT_BUG = 70,      /* of ours: a plan that is not sound */
-  ZP_EXIT_MEMORY = 8,    /* the trainer ran out of memory */
-  ZP_EXIT_NO_TOOL = 127, /* mpirun or the trainer cannot be started; the shells' number for that */
+  ZP_EXIT_ERROR,             /* in the input or the work; the trainer refused its data, checkpoint or log */
+  ZP_EXIT_USAGE,             /* wrong words on the command line, the trainer's included */
+  ZP_EXIT_INFEASIBLE,        /* no plan fits */
+  ZP_EXIT_DIFFERENT,         /* `fmt --check` or `diff` found a difference */
+  ZP_EXIT_TRAINER,           /* the trainer failed: not finite, communication, disk, not as planned */
+  ZP_EXIT_BUG = 70,          /* of ours: a plan that is not sound */
+  ZP_EXIT_MEMORY = 8,        /* the trainer ran out of memory */
+  ZP_EXIT_INTERRUPTED = 130, /* a search ended early; the best plan so far was shown */
+  ZP_EXIT_NO_TOOL = 127,     /* mpirun or the trainer cannot be started; the shells' number for that */
 };
 
 typedef struct zp_options {
@@ -73,7 +75,7 @@ typedef struct zp_options {
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
-  bool verbose;
+  bool verbose, progress;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;
@@ -86,6 +88,7 @@ typedef struct zp_run_state {
   const char *command;
   char *const *words; /* of the command line, after the verb */
   int n_words;
+  bool interrupted;            /* a search was asked to end: with a plan or without, the status is that of SIGINT */
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
@@ -268,6 +271,11 @@ zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch,
 /* ---- screens.c ---- */
 /* A page for a file that text goes to. label: where the texts of fields begin. */
 zp_page zp_page_for(const zp_run_state *run, FILE *out, int label);
+/* Work that may take long begins: stderr says so, on a terminal and with --progress, until zp_status_end. what:
+ * "searching". */
+void zp_begin_work(const zp_run_state *run, const char *what);
+/* zp_search, which Ctrl-C ends with the best plan so far: run->interrupted then. */
+zp_plan *zp_search_patiently(zp_run_state *run, const zp_spec *spec, int devices, const zp_search_options *options);
 /* Prints lines that are wrapped where they are wider than the screen. */
 void zp_print_lines(const zp_run_state *run, FILE *out, const char *lines);
 

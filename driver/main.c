@@ -71,7 +71,7 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   run.diags = zp_diags_new(arena);
   bool good = zp_parse_options(&run, argc - first, argv + first) && zp_results_are_apart(&run);
   int status = good ? v->run(&run) : ZP_EXIT_USAGE;
-  return run.unsound ? ZP_EXIT_BUG : status;
+  return run.unsound ? ZP_EXIT_BUG : run.interrupted ? ZP_EXIT_INTERRUPTED : status;
 }
 
 int main(int argc, char **argv) {

@@ -109,6 +109,8 @@ static const option_row rows[] = {
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
     {"--color", "auto|always|never", "*", "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed",
      BY(O_COLOR)},
+    {"--progress", NULL, "plan build run report explain bench compare diff export",
+     "say on stderr how far long work is, also where that is no terminal: a line every 10 s", FLAG(progress)},
     {"--verbose", NULL, "plan report explain",
      "all that is known of the plan: stages, other plans, what was rejected, what figures rest on", FLAG(verbose)},
     {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},

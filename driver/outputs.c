@@ -127,7 +127,9 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
   zp_print_lines(run, stderr, zp_report_verdict(run->arena, plan));
   fflush(stderr);
+  zp_begin_work(run, "looking for what would fit");
   zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
+  zp_status_end();
   zp_print_lines(run, stderr, zp_report_changes(run->arena, plan, &nearest));
   return nearest;
 }

@@ -56,7 +56,7 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
   bool verbose = run->options.verbose;
   zp_page page = zp_page_for(run, stdout, ZP_FIRST_LABEL);
   zp_report_first_screen(&page, plan);
-  if (searched) {
+  if (searched && !run->interrupted) {
     put_fewer_ranks(&page, plan);
     put_poor_use(&page, plan);
     zp_page_field(&page, "next", "%s", next_command(run, plan));

@@ -27,7 +27,7 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return ZP_EXIT_ERROR;
   if (json) zp_json_free(json);
-  zp_plan *asked = zp_search(run->arena, spec, best->devices, NULL);
+  zp_plan *asked = zp_search_patiently(run, spec, best->devices, NULL);
   if (!zp_refuse_stopped(run, asked)) return ZP_EXIT_ERROR;
   if (!zp_prove_plan(run, asked)) return ZP_EXIT_BUG;
   zp_why_not answer = zp_compare(run->arena, best, asked);

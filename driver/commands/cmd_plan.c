@@ -94,7 +94,9 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
 static int print_sizes(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   if (o->gpus_auto) {
+    zp_begin_work(run, "planning sizes");
     zp_fewest fewest = zp_find_fewest(run->arena, spec);
+    zp_status_end();
     if (!fewest.found && fewest.stopped) return refuse_unknown(run);
     return print_answer(run, zp_show_fewest(run->arena, spec, &fewest), zp_fewest_json(&fewest), fewest.found);
   }
@@ -113,7 +115,9 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
   } else {
     zp_push(run->arena, &counts, zp_rank_count(run, spec, 0));
   }
+  zp_begin_work(run, "planning the front");
   zp_pareto front = zp_find_pareto(run->arena, spec, counts.data, counts.len);
+  zp_status_end();
   if (front.points.len == 0 && front.stopped) return refuse_unknown(run);
   if (front.stopped)
     fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
@@ -168,7 +172,9 @@ static int plan_tables(zp_run_state *run) {
 /* ---- one plan ---- */
 
 static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
+  zp_begin_work(run, "planning machines");
   zp_sensitivities all = zp_find_sensitivity(run->arena, plan);
+  zp_status_end();
   return print_answer(run, zp_show_sensitivity(run->arena, plan, &all), zp_sensitivity_json(plan, &all), true);
 }
 
