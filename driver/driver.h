@@ -13,6 +13,7 @@
 #include <zplan/report.h>
 #include <zplan/sema.h>
 #include <zplan/status_line.h>
+#include <zplan/table.h>
 #include <zplan/tokenizer.h>
 #include <zplan/trainer.h>
 
@@ -288,14 +289,14 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
 const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
-/* Title, one row, what follows the rows. base: the first size that fits. */
-const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec);
-const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base);
-const char *zp_show_sizes_legend(zp_arena *arena);
-const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
-const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
-const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
-const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front);
+/* Sizes as a table, row by row, and what follows it. base: the first size that fits. */
+zp_table zp_sizes_table(const zp_spec *spec);
+void zp_add_size(zp_arena *arena, zp_table *table, const zp_spec *spec, const zp_size *size, const zp_size *base);
+void zp_show_sizes_legend(zp_page *page);
+void zp_show_fewest(zp_page *page, const zp_spec *spec, const zp_fewest *fewest);
+void zp_show_why_not(zp_page *page, const char *wish, const zp_why_not *answer);
+void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivities *all);
+void zp_show_pareto(zp_page *page, const zp_spec *spec, const zp_pareto *front);
 zp_json *zp_choice_json(const zp_choice *choice);
 zp_json *zp_sizes_json(const zp_sizes *sizes);
 zp_json *zp_fewest_json(const zp_fewest *fewest);

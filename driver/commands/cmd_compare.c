@@ -271,6 +271,6 @@ int zp_cmd_compare(zp_run_state *run) {
   if (run->options.json)
     zp_print_json(run->arena, as_json(&sides, &names));
   else
-    zp_say(stdout, "%s", as_text(run->arena, &sides, &names));
+    zp_print_lines(run, stdout, as_text(run->arena, &sides, &names));
   return ZP_EXIT_OK;
 }

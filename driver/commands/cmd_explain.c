@@ -4,10 +4,11 @@
 #include <ctype.h>
 #include <stdio.h>
 
-static int explain_code(zp_arena *arena, const char *word) {
-  zp_diag_code code = zp_code_by_name(zp_format(arena, "Z%s", word + 1));
+static int explain_code(const zp_run_state *run, const char *word) {
+  zp_diag_code code = zp_code_by_name(zp_format(run->arena, "Z%s", word + 1));
   if (code == ZP_DIAG_CODE_COUNT) return zp_usage_error("there is no error code `%s`", word);
-  zp_say(stdout, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code));
+  zp_print_lines(run, stdout,
+                 zp_format(run->arena, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code)));
   return ZP_EXIT_OK;
 }
 
@@ -31,17 +32,19 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   if (!zp_refuse_stopped(run, asked)) return ZP_EXIT_ERROR;
   if (!zp_prove_plan(run, asked)) return ZP_EXIT_BUG;
   zp_why_not answer = zp_compare(run->arena, best, asked);
+  zp_page page = zp_page_for(run, stdout, 0);
   if (run->options.json)
     zp_print_json(run->arena, zp_why_not_json(&answer));
   else
-    zp_say(stdout, "%s", zp_show_why_not(run->arena, wish, &answer));
+    zp_show_why_not(&page, wish, &answer);
+  zp_page_put(&page, stdout);
   return asked->feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
 int zp_cmd_explain(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->json && !o->why_not) return zp_usage_error("`zplan explain --json` wants --why-not");
-  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run->arena, o->files.data[0]);
+  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run, o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

@@ -54,11 +54,11 @@ int zp_cmd_report(zp_run_state *run) {
   if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
   if (run->options.trace)
     ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
-  if (run->options.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, 0));
+  if (run->options.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
     if (profiled.profile) fputs("\n", stdout);
-    if (profiled.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
+    if (profiled.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
   }
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }
