@@ -89,6 +89,7 @@ typedef struct zp_run_state {
   const char *command;
   char *const *words; /* of the command line, after the verb */
   int n_words;
+  zp_json *result;             /* with --json: what the verb made, owned; NULL: nothing */
   bool interrupted;            /* a search was asked to end: with a plan or without, the status is that of SIGINT */
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
@@ -134,6 +135,8 @@ int zp_write_plan(zp_run_state *run, zp_json *json);
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What it said last, without "zplan: "; NULL: nothing. */
+const char *zp_last_usage_error(void);
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 
@@ -199,11 +202,20 @@ typedef struct zp_verb {
   const char *name;
   int (*run)(zp_run_state *run);
   const char *arguments, *does;
+  bool has_document; /* --json prints one of its own; else envelope.c's */
 } zp_verb;
 int zp_verb_count(void);
 const zp_verb *zp_verb_at(int index);
 /* NULL when there is none of that name. */
 const zp_verb *zp_find_verb(const char *name);
+
+/* ---- envelope.c: --json ---- */
+bool zp_asks_for_json(int argc, char *const *argv);
+/* Standard output is kept until the end, which prints the one document. false: it cannot be. */
+bool zp_envelope_begin(const zp_verb *verb);
+void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status);
+/* What the verb made. Nothing without --json. */
+void zp_result_text(zp_run_state *run, const char *key, const char *value);
 
 /* ---- settings.c ---- */
 /* options.set becomes `earlier` without what `later` has too, then `later`. */

@@ -48,7 +48,7 @@ static void show_details(const zp_run_state *run, const zp_plan *plan) {
   zp_page_blank(&page);
   zp_report_details(&page, plan);
   zp_page_blank(&page);
-  zp_page_lines(&page, zp_report_memory(run->arena, plan));
+  zp_report_memory(&page, plan);
   zp_page_put(&page, stdout);
 }
 

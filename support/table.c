@@ -37,9 +37,9 @@ static int spare(const layout *l, const zp_table *t) {
   return most;
 }
 
-/* Folds texts as far as the table needs it. */
+/* Folds texts as far as the table needs it, the last ones first. */
 static void fold(layout *l, const zp_table *t, int columns) {
-  for (int c = 0; c < t->n; c++) {
+  for (int c = t->n - 1; c >= 0; c--) {
     int over = total(l, t->n) - columns, most = l->width[c] - t->columns[c].folds;
     if (over <= 0 || !t->columns[c].folds || !l->width[c] || most <= 0) continue;
     l->width[c] -= over < most ? over : most;

@@ -26,6 +26,7 @@ int zp_cmd_build(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
+  zp_result_text(run, "trainer", binary);
   zp_hand_on(stdout, binary, strlen(binary));
   putchar('\n');
   return ZP_EXIT_OK;

@@ -51,6 +51,7 @@ int zp_cmd_run(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run) || !zp_arrange_hosts(run, plan, dir)) return ZP_EXIT_ERROR;
+  zp_result_text(run, "trainer", binary);
   zp_choose_checkpoints(run, plan->spec);
   zp_tree_use(run->arena, dir); /* until this process ends */
   close(lock);

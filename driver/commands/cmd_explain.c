@@ -4,9 +4,11 @@
 #include <ctype.h>
 #include <stdio.h>
 
-static int explain_code(const zp_run_state *run, const char *word) {
+static int explain_code(zp_run_state *run, const char *word) {
   zp_diag_code code = zp_code_by_name(zp_format(run->arena, "Z%s", word + 1));
   if (code == ZP_DIAG_CODE_COUNT) return zp_usage_error("there is no error code `%s`", word);
+  zp_result_text(run, "code", zp_code_name(code));
+  zp_result_text(run, "title", zp_code_title(code));
   zp_print_lines(run, stdout,
                  zp_format(run->arena, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code)));
   return ZP_EXIT_OK;
@@ -43,7 +45,6 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
 
 int zp_cmd_explain(zp_run_state *run) {
   const zp_options *o = &run->options;
-  if (o->json && !o->why_not) return zp_usage_error("`zplan explain --json` wants --why-not");
   if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run, o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;

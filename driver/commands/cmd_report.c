@@ -3,11 +3,13 @@
 
 #include <stdio.h>
 
-static bool write_output(zp_run_state *run, const char *path, const char *text) {
+/* key: in the result of --json. */
+static bool write_output(zp_run_state *run, const char *key, const char *path, const char *text) {
   const char *error = NULL;
   if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
   if (!zp_may_replace(run, path, text)) return false;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    zp_result_text(run, key, path);
     zp_say(stdout, "%s\n", path);
     return true;
   }
@@ -51,9 +53,9 @@ int zp_cmd_report(zp_run_state *run) {
         zp_profile_read(run->arena, zp_plan_hash(run->arena, plan->program), plan->program->choice.pipeline, log);
   if (log && !profiled.profile && (profiled.there_is || run->options.profile)) return refuse_log(run, profiled.why_not);
   bool ok = true;
-  if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
+  if (run->options.html) ok &= write_output(run, "html", run->options.html, zp_report_html(run->arena, plan, log));
   if (run->options.trace)
-    ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
+    ok &= write_output(run, "trace", run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
   if (run->options.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
