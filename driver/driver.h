@@ -33,9 +33,12 @@ enum {
 };
 
 typedef struct zp_options {
-  zp_strings files;           /* positional arguments */
-  zp_load_options load;       /* --gpus/--ranks --nodes --cluster --model --plan --set */
-  zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
+  zp_strings files;            /* positional arguments */
+  zp_load_options load;        /* --gpus/--ranks --nodes --cluster --model --plan --set */
+  zp_strings set, plan_names;  /* --set; every --plan (load.plan: the last) */
+  zp_strings models;           /* every --model (load.model: the last) */
+  const char *machine;         /* --machine; NULL: the file's cluster */
+  const char *machine_cluster; /* how its block is called */
   bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
   int color;     /* -1 auto, 0, 1 */
   int top;       /* -1: not given */
@@ -65,7 +68,7 @@ typedef struct zp_options {
   int64_t shard_bytes;        /* export hf: most of one file; 0: not said */
   const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *adapters;       /* folder of PEFT; likewise */
-  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
+  const char *output, *log, *html, *front, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -97,6 +100,7 @@ typedef struct zp_run_state {
   const char *weights;         /* map of the weights to start from; NULL: none */
   const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
+  bool machine_said;           /* which machine a file without a cluster is planned for was printed */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
@@ -115,6 +119,8 @@ const char *zp_mark_output(zp_run_state *run, const char *comment, const char *t
 /* May `text` (NULL: not known yet) take the place of what stands at `path`? false after saying that a person has edited
  * it, or that it is something else. */
 bool zp_may_replace(zp_run_state *run, const char *path, const char *text);
+/* Writes a page or a trace, and prints its name; false after saying why not. */
+bool zp_write_report(zp_run_state *run, const char *path, const char *text);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
@@ -247,6 +253,8 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* Also gives the plan file that it was rebuilt from, owned by the caller; NULL: it was searched, or there is none. */
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
@@ -320,6 +328,28 @@ zp_json *zp_relaxations_json(const zp_relaxations *all);
 zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
+
+/* ---- backend/purposes.c ---- */
+/* A line for every thing that people do with zplan: ready, or what is missing and how it comes here. */
+void zp_show_purposes(zp_run_state *run, const zp_toolchain *tools);
+
+/* ---- machines.c ---- */
+/* --machine into options.load. false after saying what is wrong (exit status 2). */
+bool zp_choose_machine(zp_run_state *run);
+/* For zp_load_options.machine_here, of a zp_run_state: says on stderr which machine was taken. */
+const zp_machine_text *zp_machine_of_file(void *run);
+/* ---- catalogue.c ---- */
+/* --model names published models where no file is given: they become options.files. false after saying what is wrong
+ * (exit status 2). */
+bool zp_take_known_models(zp_run_state *run);
+/* The file of a published model, as zp_take_known_models put its name among the files. NULL: it is none. */
+const zp_source_text *zp_known_model_file(zp_run_state *run, const char *name);
+
+/* ---- this_host.c ---- */
+int zp_host_cores(void);     /* that this process may run on */
+int64_t zp_host_bytes(void); /* memory of this machine, or of the container */
+/* The number after "KEY:" or "KEY " at the start of a line of a file; -1: there is none. */
+int64_t zp_number_in(const char *path, const char *key);
 
 /* ---- backend/host.c ---- */
 /* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
@@ -418,6 +448,9 @@ int zp_cmd_compare(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
 int zp_cmd_export(zp_run_state *run);
 int zp_cmd_import(zp_run_state *run);
+int zp_cmd_new(zp_run_state *run);
+int zp_cmd_models(zp_run_state *run);
+int zp_cmd_machines(zp_run_state *run);
 int zp_cmd_sample(zp_run_state *run);
 int zp_cmd_eval(zp_run_state *run);
 

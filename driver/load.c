@@ -18,7 +18,10 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   const zp_load_options *l = &run->options.load;
   const struct {
     const char *name, *value;
-  } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan}, {"--gap", run->options.gap_text}};
+  } text[] = {{"--cluster", run->options.machine_cluster ? run->options.machine_cluster : l->cluster},
+              {"--model", l->model},
+              {"--plan", l->plan},
+              {"--gap", run->options.gap_text}};
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
       zp_push(run->arena, &spec->options, text[i].name);
@@ -131,7 +134,15 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: its recorded options are not those of a command", path);
     return NULL;
   }
-  return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
+  zp_load_options options = run->options.load;
+  options.machine_here = NULL; /* a plan is of its own machine */
+  options.machine = NULL;
+  return zp_load(run->arena, run->diags, sources[0].path, sources, n, &options);
+}
+
+static zp_spec *load_text(zp_run_state *run, const char *path) {
+  const zp_source_text *known = zp_known_model_file(run, path);
+  return zp_load(run->arena, run->diags, known ? known->path : path, known, known ? 1 : 0, &run->options.load);
 }
 
 bool zp_is_plan_file(const char *path) {
@@ -156,6 +167,24 @@ static bool check_size(zp_run_state *run, const zp_spec *spec) {
   return zp_flush_diags(run);
 }
 
+/* A trainer needs data: where the file names none, made-up tokens, so that times and memory can be tried. */
+static zp_spec *make_data_up(zp_run_state *run, const char *path, zp_spec *spec) {
+  bool starts = strcmp(run->command, "run") == 0 || strcmp(run->command, "bench") == 0;
+  if (!spec || !starts || spec->train.data.kind != ZP_DATA_NONE || zp_diags_errors(run->diags) > 0) return spec;
+  zp_say_line(stderr,
+              "note: %s has no `data`: it trains on made-up tokens (in train: data = text(\"book.txt\"); once: --set "
+              "'data=text(\"book.txt\")')",
+              path);
+  zp_strings own = run->options.set, data = {0};
+  zp_push(run->arena, &data, "data=synthetic(seed=1)");
+  zp_lay_settings_over(run, &own, &data);
+  zp_load_options options = run->options.load;
+  if (run->options.machine_cluster) options.cluster = run->options.machine_cluster;
+  options.machine = NULL;                /* the sources have it */
+  run->diags = zp_diags_new(run->arena); /* warnings come once */
+  return zp_load(run->arena, run->diags, spec->sources.data[0].path, spec->sources.data, spec->sources.len, &options);
+}
+
 zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   *json = NULL;
   if (run->options.files.len != 1) {
@@ -167,8 +196,8 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
     return NULL;
   }
   const char *path = run->options.files.data[0];
-  zp_spec *spec = zp_is_plan_file(path) ? load_plan_file(run, path, json)
-                                        : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
+  zp_spec *spec =
+      make_data_up(run, path, zp_is_plan_file(path) ? load_plan_file(run, path, json) : load_text(run, path));
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && !zp_find_data(run, path, *json != NULL, spec)) spec = NULL;
   if (spec && (!zp_calibrate_by_word(run, spec, *json) || !check_size(run, spec))) spec = NULL;
@@ -255,6 +284,9 @@ static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const 
   const zp_choice *c = &plan->best.choice;
   int ranks = c->tensor * c->pipeline * c->data;
   zp_diag *d = NULL;
+  if (own->machine)
+    d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is planned already: --machine %s cannot change it", path,
+                  own->machine);
   if (own->load.gpus && own->load.gpus != ranks)
     d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is a plan for %d ranks, not for %lld", path, ranks,
                   (long long)own->load.gpus);
@@ -296,10 +328,11 @@ static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
   return plan;
 }
 
-zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json **file) {
   const zp_options own = run->options; /* a plan file adds the words that it recorded */
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
+  *file = NULL;
   if (!spec) return NULL;
   if (!json) {
     int top = run->options.top > 0 ? run->options.top : 0;
@@ -313,8 +346,19 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   else if (!check_words_of_plan(run, &own, plan) || !zp_prove_plan_file(run, run->options.files.data[0], plan))
     plan = NULL;
   zp_flush_diags(run);
-  zp_json_free(json);
-  return refuse_ungenerated(run, plan);
+  plan = refuse_ungenerated(run, plan);
+  if (plan)
+    *file = json;
+  else
+    zp_json_free(json);
+  return plan;
+}
+
+zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+  zp_json *file;
+  zp_plan *plan = zp_obtain_plan_and_file(run, fallback_ranks, &file);
+  if (file) zp_json_free(file);
+  return plan;
 }
 
 /* Every file brings its own recorded options. */

@@ -13,6 +13,7 @@ typedef enum way { WAY_TEXT, WAY_LIST, WAY_FLAG, WAY_COUNT, WAY_SIZE, WAY_SHARE,
 typedef enum other_option {
   O_GPUS,
   O_PLAN,
+  O_MODEL,
   O_FOR,
   O_TOP,
   O_TARGET,
@@ -50,7 +51,7 @@ typedef struct option_row {
 #define BY(other) WAY_OTHER, 0, 0, other
 
 static const option_row rows[] = {
-    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare",
+    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table",
      BY(O_GPUS)},
     {"--ranks", "N", "plan build run explain bench export compare sample eval",
@@ -58,14 +59,16 @@ static const option_row rows[] = {
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
     {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
      TEXT(load.cluster)},
-    {"--model", "NAME", "plan build run check explain bench export compare", "which model of the file",
-     TEXT(load.model)},
+    {"--model", "NAME", "plan build run check explain bench export compare new",
+     "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
+    {"--machine", "NAME", "plan build run explain bench export compare new",
+     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here", TEXT(machine)},
     {"--plan", "NAME", "plan build run check explain bench export compare",
      "which plan block of the file; compare takes several", BY(O_PLAN)},
     {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up",
      LIST(set)},
-    {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval",
+    {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval new",
      "where the result goes (build, run, bench, sample, eval: a folder for the trainer)", TEXT(output)},
     {"--top", "K", "plan bench", "search for the K next best plans, too", BY(O_TOP)},
     {"--json", NULL, "*", "one JSON document on standard output, of errors, too", FLAG(json)},
@@ -100,7 +103,9 @@ static const option_row rows[] = {
      "4th on; report: all rows of the log's profile)",
      FLAG(profile)},
     {"--profile-steps", "A..B", "run", "with --profile: measure steps A to B instead", BY(O_PROFILE_STEPS)},
-    {"--html", "FILE", "report", "the report as one HTML file", TEXT(html)},
+    {"--html", "FILE", "report compare", "the report as one HTML file", TEXT(html)},
+    {"--front", "FILE", "report", "with --html: draw the plans of `zplan FILE.dz --pareto --json` alongside this one",
+     TEXT(front)},
     {"--trace", "FILE", "report",
      "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
@@ -356,6 +361,10 @@ static bool apply_other(zp_run_state *run, const option_row *row, const char *v)
     o->load.plan = v;
     zp_push(run->arena, &o->plan_names, v);
     return true;
+  case O_MODEL:
+    o->load.model = v;
+    zp_push(run->arena, &o->models, v);
+    return true;
   case O_FOR: o->program = v; return is_program(run, v);
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
@@ -412,7 +421,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
 static bool may_repeat(const zp_run_state *run, const option_row *row) {
   if (row->way != WAY_OTHER) return row->way == WAY_LIST;
   return row->other == O_COLOR || row->other == O_FORMAT ||
-         (row->other == O_PLAN && strcmp(run->command, "compare") == 0);
+         ((row->other == O_PLAN || row->other == O_MODEL) && strcmp(run->command, "compare") == 0);
 }
 
 /* The first row that does the same: --ranks is --gpus. */
@@ -499,6 +508,8 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   o->load.set = o->set.data;
   o->load.n_set = o->set.len;
   o->load.library_dir = zp_library_dir(run->arena);
+  o->load.machine_here = zp_machine_of_file;
+  o->load.user = run;
   return true;
 }
 

@@ -50,7 +50,7 @@ bool zp_results_are_apart(const zp_run_state *run) {
     for (int k = first_input; k < o->files.len; k++)
       if (!differs_from(&results[i], "the input", o->files.data[k])) return false;
     if (!differs_from(&results[i], "the calibration", o->calibration) ||
-        !differs_from(&results[i], "the hostfile", o->hostfile) ||
+        !differs_from(&results[i], "the hostfile", o->hostfile) || !differs_from(&results[i], "the front", o->front) ||
         !differs_from(&results[i], "the log", reads_log ? o->log : NULL))
       return false;
     for (int k = i + 1; k < N; k++)
@@ -122,6 +122,18 @@ bool zp_may_replace(zp_run_state *run, const char *path, const char *text) {
   zp_diag_help(d, "--force replaces it; -o names another file");
   zp_flush_diags(run);
   return false;
+}
+
+bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
+  const char *error = NULL;
+  if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
+  if (!zp_may_replace(run, path, text)) return false;
+  if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    zp_result_text(run, text[0] == '<' ? "html" : "trace", path);
+    return zp_say(stdout, "%s\n", path), true;
+  }
+  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
+  return zp_flush_diags(run);
 }
 
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {

@@ -68,6 +68,8 @@ offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 terminal|python3 tests/verify/terminal.py
+JSON of every verb|python3 tests/verify/json_shape.py
+new files and catalogues|python3 tests/verify/new.py
 libraries of CUDA|python3 tests/verify/libraries.py
 two machines|python3 tests/fault/hosts.py
 faults of a GPU|python3 tests/fault/gpu.py
@@ -103,6 +105,7 @@ profiles|python3 tests/diff/profile.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU pack|python3 tests/gpu/test_pack.py
 style|python3 tests/style/style.py
+documents|python3 tests/site/links.py
 generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 kernels of plans|python3 tests/verify/kernels.py

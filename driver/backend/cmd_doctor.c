@@ -95,5 +95,6 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("c++", zp_find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   show_products(run->arena);
   zp_doctor_machine(run->arena);
+  zp_show_purposes(run, &tools);
   return ZP_EXIT_OK;
 }

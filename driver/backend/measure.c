@@ -127,6 +127,11 @@ static const char *how_ended(zp_arena *arena, int status) {
 static bool measure_compute(zp_run_state *run, double seconds, const char *folder, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
   const char *argv[] = {binary, "compute", zp_format(run->arena, "%g", seconds), folder, NULL};
+  if (access(binary, X_OK) != 0) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "%s, which measures this machine, is not there", binary);
+    zp_diag_help(d, "build and install all of zplan: this copy can plan, `zplan doctor` says what else");
+    return zp_flush_diags(run);
+  }
   int status = zp_run_measuring(run->arena, argv, seconds, c);
   if (status == 0) return true;
   zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "cannot measure this machine: %s failed (%s)", binary,

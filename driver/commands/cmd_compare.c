@@ -268,9 +268,14 @@ int zp_cmd_compare(zp_run_state *run) {
     zp_push(run->arena, &names, blocks.len > 1 ? zp_format(run->arena, "%s, plan %s", path, block) : path);
   }
   zp_side_by_side sides = zp_put_side_by_side(run->arena, plans, n);
-  if (run->options.json)
-    zp_print_json(run->arena, as_json(&sides, &names));
-  else
-    zp_print_lines(run, stdout, as_text(run->arena, &sides, &names));
-  return ZP_EXIT_OK;
+  zp_json *json = as_json(&sides, &names);
+  const char *text = as_text(run->arena, &sides, &names);
+  const char *html = run->options.html ? zp_report_compare_html(run->arena, json, text) : NULL;
+  bool ok = !html || zp_write_report(run, run->options.html, html);
+  if (ok && run->options.json)
+    zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
+  else if (ok && !html)
+    zp_print_lines(run, stdout, text);
+  zp_json_free(json);
+  return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

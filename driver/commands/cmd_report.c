@@ -3,20 +3,6 @@
 
 #include <stdio.h>
 
-/* key: in the result of --json. */
-static bool write_output(zp_run_state *run, const char *key, const char *path, const char *text) {
-  const char *error = NULL;
-  if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
-  if (!zp_may_replace(run, path, text)) return false;
-  if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
-    zp_result_text(run, key, path);
-    zp_say(stdout, "%s\n", path);
-    return true;
-  }
-  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
-  return zp_flush_diags(run);
-}
-
 enum { SOME_ROWS = 12 }; /* of a profile, below a summary */
 
 static int refuse_log(zp_run_state *run, const char *why) {
@@ -25,10 +11,33 @@ static int refuse_log(zp_run_state *run, const char *why) {
   return ZP_EXIT_ERROR;
 }
 
+/* The points of --front; NULL after saying what is wrong with the file. */
+static zp_json *read_front(zp_run_state *run) {
+  size_t len;
+  const char *path = run->options.front, *error = NULL;
+  char *text = zp_read_input(run->arena, path, &len, &error);
+  if (!text) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
+    return zp_flush_diags(run), NULL;
+  }
+  zp_json *front = zp_json_parse(run->arena, text, len, &error);
+  if (front && !(error = zp_report_front_refusal(run->arena, front))) return front;
+  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", path, error);
+  if (front) zp_json_free(front);
+  return zp_flush_diags(run), NULL;
+}
+
+static int check_words(const zp_options *o) {
+  if (o->profile && !o->log) return zp_usage_error("--profile shows the profile in a log: --log names it");
+  if (o->front && !o->html) return zp_usage_error("--front is drawn on the page: --html names it");
+  return ZP_EXIT_OK;
+}
+
 int zp_cmd_report(zp_run_state *run) {
-  if (run->options.profile && !run->options.log)
-    return zp_usage_error("--profile shows the profile in a log: --log names it");
-  zp_plan *plan = zp_obtain_plan(run, 0);
+  int status = check_words(&run->options);
+  if (status != ZP_EXIT_OK) return status;
+  zp_json *file, *front = NULL;
+  zp_plan *plan = zp_obtain_plan_and_file(run, 0, &file);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
     zp_print_no_plan(run, plan);
@@ -52,15 +61,20 @@ int zp_cmd_report(zp_run_state *run) {
     profiled =
         zp_profile_read(run->arena, zp_plan_hash(run->arena, plan->program), plan->program->choice.pipeline, log);
   if (log && !profiled.profile && (profiled.there_is || run->options.profile)) return refuse_log(run, profiled.why_not);
+  if (run->options.front && !(front = read_front(run))) return ZP_EXIT_ERROR;
+  const zp_report_page page = {plan, file, log, profiled.profile, front};
+  const char *html = run->options.html ? zp_report_html(run->arena, &page) : NULL;
+  const char *trace = run->options.trace ? zp_report_trace(run->arena, plan, profiled.profile) : NULL;
   bool ok = true;
-  if (run->options.html) ok &= write_output(run, "html", run->options.html, zp_report_html(run->arena, plan, log));
-  if (run->options.trace)
-    ok &= write_output(run, "trace", run->options.trace, zp_report_trace(run->arena, plan, profiled.profile));
+  if (html) ok &= zp_write_report(run, run->options.html, html);
+  if (trace) ok &= zp_write_report(run, run->options.trace, trace);
   if (run->options.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
     if (profiled.profile) fputs("\n", stdout);
     if (profiled.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
   }
+  if (file) zp_json_free(file);
+  if (front) zp_json_free(front);
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

@@ -45,5 +45,9 @@ int zp_cmd_doctor(zp_run_state *run) {
   zp_doctor_libraries(run->arena);
   zp_doctor_row("trainers", NULL, "zplan build, run, bench, calibrate, sample, eval: left out of a plan-only build");
   zp_doctor_machine(run->arena);
+  zp_say(stdout,
+         "\nwhat this machine can do\n  %-18s ready\n  %-18s not in a plan-only build: cmake --workflow --preset "
+         "release\n",
+         "plan", "training");
   return ZP_EXIT_OK;
 }

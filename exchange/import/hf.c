@@ -14,14 +14,18 @@ static void write(hf_reader *r) {
   r->result->text = hf_expand(r->arena, r->model, hf_template(f->text));
 }
 
+/* What is read the file for? The text has blocks to fill in, the model alone is written, or the weights alongside it
+ * count. */
+typedef enum purpose { WHOLE_FILE, MODEL_ALONE, WEIGHTS } purpose;
+
 static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
-                                int head, bool for_weights) {
+                                int head, purpose use, const char *name) {
   assert(path && (json || len == 0));
   const char *error = NULL;
   hf_reader r = {.arena = arena,
                  .diags = diags,
                  .errors_before = zp_diags_errors(diags),
-                 .for_weights = for_weights,
+                 .for_weights = use == WEIGHTS,
                  .result = ZP_NEW(arena, zp_imported),
                  .model = ZP_NEW(arena, hf_model)};
   zp_json *root = zp_json_parse(arena, json, len, &error);
@@ -35,6 +39,8 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
   if (hf_read_model(&r)) hf_look_at_others(&r);
   bool ok = hf_is_sound(&r);
   if (head != AS_WRITTEN) hf_set_int(arena, r.model, "head", head);
+  hf_set_int(arena, r.model, "alone", use == MODEL_ALONE);
+  if (name) hf_set_text(arena, r.model, "name", name);
   if (ok) write(&r);
   r.result->model = r.model;
   zp_json_free(root);
@@ -44,19 +50,27 @@ static zp_imported *import_head(zp_arena *arena, zp_diags *diags, const char *pa
 int64_t zp_hf_longest(const zp_imported *imported) { return hf_int(imported->model, "longest"); }
 int zp_hf_heads(const zp_imported *imported) { return (int)hf_int(imported->model, "variants"); }
 int zp_hf_head(const zp_imported *imported) { return (int)hf_int(imported->model, "head"); }
+bool zp_hf_takes_arrays(const zp_imported *imported) { return hf_int(imported->model, "takes_arrays") != 0; }
+const char *zp_hf_model_name(const zp_imported *imported) { return hf_model_name(imported->model); }
+double zp_hf_dropout(const zp_imported *imported) { return hf_real(imported->model, "dropout"); }
 const char *zp_hf_type(const zp_imported *imported) { return imported->model->family->type; }
 
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
-  return import_head(arena, diags, path, json, len, AS_WRITTEN, false);
+  return import_head(arena, diags, path, json, len, AS_WRITTEN, WHOLE_FILE, NULL);
+}
+
+zp_imported *zp_import_hf_model(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
+                                const char *name) {
+  return import_head(arena, diags, path, json, len, AS_WRITTEN, MODEL_ALONE, name);
 }
 
 zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
-  return import_head(arena, diags, path, json, len, AS_WRITTEN, true);
+  return import_head(arena, diags, path, json, len, AS_WRITTEN, WEIGHTS, NULL);
 }
 
 zp_imported *zp_import_hf_head(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
                                int head) {
-  return import_head(arena, diags, path, json, len, head, true);
+  return import_head(arena, diags, path, json, len, head, WEIGHTS, NULL);
 }
 
 /* The class of a head; NULL: one class has several, as T5's, whose files are the same: what is loaded decides. */

@@ -51,6 +51,8 @@ void hf_set_int(zp_arena *arena, hf_model *m, const char *name, int64_t n);
 void hf_set_real(zp_arena *arena, hf_model *m, const char *name, double x);
 void hf_set_text(zp_arena *arena, hf_model *m, const char *name, const char *text);
 int64_t hf_int(const hf_model *m, const char *name); /* poison, or not set: 0 */
+double hf_real(const hf_model *m, const char *name);
+const char *hf_model_name(const hf_model *m); /* as its text has it */
 bool hf_is_poison(const hf_model *m, const char *name);
 
 /* hf_expression.c: "layers - dense", "gated ? 'relu' : act", "heads % kv_heads != 0 & !given(head_dim)": numbers,

@@ -48,11 +48,16 @@ static const hf_value *find(const hf_model *m, const char *name) {
   return NULL;
 }
 
+const char *hf_model_name(const hf_model *m) {
+  const hf_value *given = find(m, "name");
+  return given ? given->text : m->family->type;
+}
+
 static hf_value value_of(const hf_scope *s, const char *name) {
   if (strcmp(name, "i") == 0) return whole(s->i);
   if (strcmp(name, "j") == 0) return whole(s->j);
   if (strcmp(name, "expert") == 0) return whole(s->expert);
-  if (strcmp(name, "type") == 0) return (hf_value){.kind = HF_TEXT, .text = s->model->family->type};
+  if (strcmp(name, "type") == 0) return (hf_value){.kind = HF_TEXT, .text = hf_model_name(s->model)};
   const hf_value *of_loop = s->in_loop ? find(s->model, zp_format(s->arena, "%s.%lld", name, (long long)s->i)) : NULL;
   const hf_value *found = of_loop ? of_loop : find(s->model, name);
   assert(found && "a row or a template names a value that its family does not set");
@@ -219,6 +224,11 @@ void hf_set_int(zp_arena *arena, hf_model *m, const char *name, int64_t n) { hf_
 void hf_set_real(zp_arena *arena, hf_model *m, const char *name, double x) { hf_set(arena, m, name, real(x)); }
 void hf_set_text(zp_arena *arena, hf_model *m, const char *name, const char *text) {
   hf_set(arena, m, name, (hf_value){.kind = HF_TEXT, .text = text});
+}
+
+double hf_real(const hf_model *m, const char *name) {
+  const hf_value *v = find(m, name);
+  return v && (v->kind == HF_INT || v->kind == HF_FLOAT) ? number_of(*v) : 0;
 }
 
 int64_t hf_int(const hf_model *m, const char *name) {

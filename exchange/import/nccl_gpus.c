@@ -83,4 +83,9 @@ const char *nccl_device(zp_arena *arena, zp_diags *diags, const nccl_node *node,
   return NULL;
 }
 
+const char *zp_gpu_of_pci_device(int64_t device) {
+  const struct known *row = by_number(device);
+  return row ? row->name : NULL;
+}
+
 double nccl_nvlink_rate(const char *device) { return by_name(device)->nvlink; }

@@ -19,6 +19,7 @@ static const struct known {
     {"h100", "h100_sxm", "dgx_h100", false, NULL},
     {"h200", "h200", "dgx_h100", false, NULL},
     {"b200", "b200", "dgx_b200", false, NULL},
+    {"l40s", "l40s", "gpu_server", false, NULL},
     {"rtx3090", "rtx3090", "workstation", true, NULL},
     {"rtx_3090", "rtx3090", "workstation", true, NULL},
     {"rtx4090", "rtx4090", "workstation", true, NULL},

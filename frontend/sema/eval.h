@@ -89,7 +89,8 @@ struct zp_module {
   bool is_absolute; /* named from the root, or by a file that is */
   zp_file *file;
   ZP_VEC(zp_module *) uses;
-  zp_scope *lets; /* values of `let` items */
+  zp_scope *lets;         /* values of `let` items */
+  const zp_item *machine; /* the cluster of zp_load_options.machine; NULL: there is none */
 };
 /* Loads path and, recursively, its uses (cycles are errors). std.X comes from options->library_dir. Registers
  * sources. */

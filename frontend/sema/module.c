@@ -138,6 +138,30 @@ static void load_uses(loader *l, zp_module *module) {
   }
 }
 
+static bool has_cluster(const zp_file *file) {
+  for (int i = 0; i < file->items.len; i++)
+    if (file->items.data[i]->kind == ZP_ITEM_CLUSTER) return true;
+  return false;
+}
+
+/* The text of the main file, with a machine that is not written in it after its end: as it stands in a plan file, so
+ * that the plan is of the same machine wherever that is read. */
+static const char *add_machine(loader *l, zp_module *module, const char *text) {
+  const zp_load_options *o = l->options;
+  const zp_machine_text *machine = o->machine;
+  if (!machine && o->machine_here && !o->model_only && !o->cluster && !has_cluster(module->file))
+    machine = o->machine_here(o->user);
+  if (!machine) return text;
+  int source = zp_diags_add_source(l->diags, machine->shown, machine->text, strlen(machine->text));
+  const zp_file *added = zp_parse(l->arena, l->diags, source);
+  for (int i = 0; i < added->items.len; i++) {
+    zp_item *item = added->items.data[i];
+    zp_push(l->arena, &module->file->items, item);
+    if (item->kind == ZP_ITEM_CLUSTER) module->machine = item;
+  }
+  return zp_format(l->arena, "%s\n%s", text, machine->text);
+}
+
 static zp_module *load(loader *l, wanted w) {
   for (int i = 0; i < l->done.len; i++)
     if (strcmp(l->done.data[i]->path, w.path) == 0) return l->done.data[i];
@@ -161,8 +185,10 @@ static zp_module *load(loader *l, wanted w) {
   if (w.is_library) zp_diags_mark_library(l->diags, file);
   module->file = zp_parse(l->arena, l->diags, file);
   if (zp_diags_errors(l->diags) > errors) module->file->items.len = 0; /* half a tree would only give more errors */
+  const char *whole = text;
+  if (w.from.file < 0 && zp_diags_errors(l->diags) == errors) whole = add_machine(l, module, text);
   if (!w.is_library) {
-    zp_source_text source = {w.path, text, len, w.is_absolute};
+    zp_source_text source = {w.path, whole, whole == text ? len : strlen(whole), w.is_absolute};
     zp_push(l->arena, &l->spec->sources, source);
   }
   zp_push(l->arena, &l->open, w.path);

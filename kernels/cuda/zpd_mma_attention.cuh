@@ -16,8 +16,8 @@
 #define ZPD_LN2 0.6931471805599453f
 
 /* How many of the left factors of a warp, with M fragments of rows, stay in registers; those that do not are read from
- * shared memory in each step, and leave registers for sums. Chosen by times on an H100 (docs/gpu.md), and so that no
- * arch spills. */
+ * shared memory in each step, and leave registers for sums. Chosen by times on an H100 (docs/evidence/gpu.md), and so
+ * that no arch spills. */
 ZPD_CONSTANT int zpd_mma_held(int kind, int columns, int rows, int m) {
 #ifdef ZPD_QUAD_PAIRS
   (void)rows;

@@ -9,7 +9,7 @@
  * Protocols of GPU rings: Simple moves large pieces between fences; LL and, inside a node, LL128 send flags with the
  * data, which makes a hop several times shorter and costs bandwidth. NCCL takes the fastest of all of these; so does
  * this model. LL128 needs stores that arrive whole, which networks seldom promise; ZeRO-3 gathers on 128 to 1,024 A100
- * ran at Simple's latency (docs/accuracy.md). Left out: NVLink SHARP, contention between groups.
+ * ran at Simple's latency (docs/evidence/accuracy.md). Left out: NVLink SHARP, contention between groups.
  *
  * A collective that runs alongside other kernels has multiprocessors to itself, one for each of its thread blocks,
  * which share them with nothing else (NVIDIA/nccl issue 689). */

@@ -6,8 +6,8 @@
  * (kernels/cuda/zpd_attention.cuh) is on the cores for single precision: 4 operations forward and 14 backward for a
  * pair of query and key and a column of a head, where 4 and 10 are counted as work; tiles that causality cuts are in
  * its rate. A gradient's sums over rows (zpd_rows.cuh) are made by a number of thread blocks that depends on the rows
- * alone, step.row_chunks, whatever the device has. Rates of sm_90 are those of an H100 (docs/gpu_measured.md); nothing
- * else has been measured on a GPU. */
+ * alone, step.row_chunks, whatever the device has. Rates of sm_90 are those of an H100 (docs/evidence/gpu_measured.md);
+ * nothing else has been measured on a GPU. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What software profiles share: the constants of PyTorch programs. Which facts were read
- * again and which are from memory: docs/accuracy.md, "What was fitted". */
+ * again and which are from memory: docs/evidence/accuracy.md, "What was fitted". */
 #ifndef ZP_PROFILES_H
 #define ZP_PROFILES_H
 

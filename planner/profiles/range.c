@@ -1,7 +1,7 @@
 /* How far a predicted step may be from what is measured: the errors of the nearest runs that were predicted and
- * measured (families.def, docs/accuracy.md). Near is, in this order: the profile, or a profile of the same program; the
- * generation of the GPU; one node or several. Runs of another profile, generation or kind of network count with twice
- * their range, because nobody measured that they say as much. */
+ * measured (families.def, docs/evidence/accuracy.md). Near is, in this order: the profile, or a profile of the same
+ * program; the generation of the GPU; one node or several. Runs of another profile, generation or kind of network count
+ * with twice their range, because nobody measured that they say as much. */
 #include <zplan/buf.h>
 
 #include <assert.h>
@@ -76,7 +76,7 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
     return (zp_step_range){.brief = "not measured on several GPUs",
                            .source =
                                "unknown for several GPUs: seven steps of zplan's trainer on one H100 took -11 to +5 % "
-                               "of what had been predicted (docs/gpu_measured.md)"};
+                               "of what had been predicted (docs/evidence/gpu_measured.md)"};
   if (!cluster->software && cluster->node.device.has_bf16)
     return (zp_step_range){
         .brief = "not measured on this GPU",

@@ -1,80 +1,181 @@
-/* The HTML report: one file, no scripts, no fonts, nothing fetched; light and dark by media query. */
-#include "report_internal.h"
+/* The HTML report: page/page.html with its style, its scripts and one JSON object in it. Nothing is fetched, and a
+ * policy lets the page's own script run alone, so that no text of a plan or a log can. */
+#include "page_internal.h"
 
 #include <assert.h>
+#include <zplan/constants.h>
+#include <zplan/cost.h>
+#include <zplan/plan_file.h>
+#include "page_text.h" /* page_html, page_style, page_script, and the hashes of the last two; made by CMake */
 
-enum { COLOURS = 7 }; /* --c0 and so on: one for every term of a step */
-
-static const char style[] =
-    ":root{--bg:#fff;--fg:#1c2024;--dim:#667;--line:#d8dde3;--c0:#3b7dd8;--c1:#9aa5b1;--c2:#e08a3c;--c3:#5aa469;--c4:#"
-    "b46ac8;--c5:#c9b458;--c6:#5f7388}\n"
-    "@media "
-    "(prefers-color-scheme:dark){:root{--bg:#15181c;--fg:#e4e7ea;--dim:#9aa3ad;--line:#333a42;--c0:#5b9bf0;--c1:#"
-    "6b7683;--c2:#eb9d57;"
-    "--c3:#6fbf80;--c4:#c588d6;--c5:#d8c568;--c6:#8aa0b8}}\n"
-    "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em "
-    "auto;padding:0 1em}\n"
-    "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}pre{overflow-x:auto;font-size:12px;line-height:1.4}\n"
-    "svg{width:100%;height:auto}svg text{font:10px system-ui,sans-serif;fill:var(--fg)}svg "
-    "text.in{font-size:8px;fill:var(--bg)}\n"
-    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}th,td{text-align:left;white-space:"
-    "nowrap;padding:.25em "
-    ".8em .25em 0;"
-    "border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:500}\n"
-    ".legend{font-size:12px;color:var(--dim)}.legend span{margin-right:1em}.legend "
-    "i{display:inline-block;width:.8em;height:.8em;margin-right:.35em}\n"
-    ".limit{stroke:var(--fg);stroke-dasharray:3 2}.line{fill:none;stroke:var(--c0);stroke-width:1.5}\n";
-
-static void put_style(zp_buf *out) {
-  zp_buf_puts(out, "<style>\n");
-  zp_buf_puts(out, style);
-  for (int i = 0; i < COLOURS; i++) zp_buf_printf(out, ".c%d{fill:var(--c%d)}.b%d{background:var(--c%d)}", i, i, i, i);
-  zp_buf_puts(out, "\n</style>\n");
+static zp_json *copy_of(zp_arena *arena, const zp_json *json) {
+  const char *text = zp_json_text(arena, json, false), *error = NULL;
+  return zp_json_parse(arena, text, strlen(text), &error);
 }
 
-static void put_measured(zp_buf *out, const zp_plan *plan, const char *log_text) {
-  zp_log_steps steps = zp_log_read(out->arena, log_text);
-  zp_buf_puts(out, "<h2>Predicted and measured</h2>\n");
-  if (steps.len == 0) {
-    zp_buf_puts(out, "<p>The log has no training steps.</p>\n");
-    return;
+/* What only the search knew that wrote the file. */
+static void take_search(zp_arena *arena, zp_json *plan, const zp_json *file) {
+  static const char *const keys[] = {"certificate", "rejected", "fastest", "alternatives"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const zp_json *value = zp_json_get(file, keys[i]);
+    bool list = strcmp(keys[i], "alternatives") == 0;
+    if (!value || !(list ? zp_json_is_array(value) : zp_json_is_object(value))) continue;
+    zp_json *copy = copy_of(arena, value);
+    if (copy) zp_json_set(plan, keys[i], copy);
   }
-  zp_html_measured(out, plan, &steps, zp_log_read_memory(out->arena, log_text));
-  zp_buf_puts(out, "<h2>Loss</h2>\n");
-  zp_html_loss(out, &steps);
 }
 
-const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text) {
-  assert(plan->feasible);
+/* The plan file without what the page does not need: addresses, procedures (steps are in `segments`), sources. */
+static void set_plan(zp_arena *arena, zp_json *page, const zp_report_page *in) {
+  zp_json *plan = zp_json_set(page, "plan", zp_plan_to_json(arena, in->plan));
+  zp_json *stages = (zp_json *)zp_json_get(plan, "stages");
+  for (int s = 0; s < zp_json_count(stages); s++) {
+    zp_json *stage = (zp_json *)zp_json_at(stages, s);
+    zp_json_remove(stage, "arena");
+    zp_json_remove(stage, "shared");
+  }
+  static const char *const unused[] = {"program", "sources", "model_folder", "options", "calibration"};
+  for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) zp_json_remove(plan, unused[i]);
+  if (in->file) take_search(arena, plan, in->file);
+}
+
+static void set_words(zp_arena *arena, zp_json *page, const zp_plan *plan) {
+  const zp_program *p = plan->program;
+  zp_json *words = zp_json_set(page, "words", zp_json_object());
+  zp_json_set_string(words, "choice", zp_words_choice(arena, &plan->best.choice));
+  zp_json_set_string(words, "devices", zp_words_devices(arena, plan));
+  zp_json_set_string(words, "why", zp_words_why(arena, plan));
+  zp_json_set_string(words, "outside", zp_words_outside(arena, plan));
+  zp_json *runs = zp_json_set(page, "stage_runs", zp_json_array());
+  zp_json *usable = zp_json_set(page, "usable_bytes", zp_json_array());
+  for (int s = 0; s < p->choice.pipeline; s++) {
+    zp_json_append_string(runs, zp_words_stage(arena, p->lowered, &p->stages[s]));
+    zp_json_append_int(usable, zp_words_usable_bytes(plan, s));
+  }
+  zp_json *groups = zp_json_set(page, "stage_groups", zp_json_array());
+  zp_stage_groups equal = zp_group_stages(arena, p, true);
+  for (int g = 0; g < equal.len; g++) {
+    zp_json *o = zp_json_append(groups, zp_json_object());
+    zp_json_set_string(o, "stages", zp_words_group(arena, equal.data[g]));
+    zp_json_set_int(o, "first", equal.data[g].first);
+    zp_json_set_int(o, "last", equal.data[g].last);
+    zp_json_set_int(o, "step", equal.data[g].step);
+  }
+}
+
+/* The whole training; absent where its length is not known. */
+static void set_training(zp_json *page, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  if (spec->train.steps <= 0) return;
+  zp_json *o = zp_json_set(page, "training", zp_json_object());
+  double seconds = (double)spec->train.steps * plan->best.estimate.step_s, hours = seconds / 3600 * plan->devices;
+  double dollars = hours * zp_cluster_price(&spec->cluster, plan->devices);
+  zp_json_set_int(o, "steps", spec->train.steps);
+  zp_json_set_real(o, "tokens", (double)spec->train.steps * (double)spec->train.batch * (double)spec->model->sequence);
+  zp_json_set_real(o, "seconds", seconds);
+  zp_json_set_real(o, "device_hours", hours);
+  if (dollars > 0) zp_json_set_real(o, "dollars", dollars);
+}
+
+static void set_rejections(zp_json *page) {
+  zp_json *list = zp_json_set(page, "rejections", zp_json_array());
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) {
+    zp_json *o = zp_json_append(list, zp_json_object());
+    zp_json_set_string(o, "key", zp_rejection_key((zp_rejection)i));
+    zp_json_set_string(o, "text", zp_rejection_text((zp_rejection)i));
+  }
+}
+
+static void set_constants(zp_json *page) {
+  zp_json *list = zp_json_set(page, "constants", zp_json_array());
+  for (int i = 0; i < ZP_COST_CONSTANT_COUNT; i++) {
+    const zp_cost_row *row = &zp_cost_rows()[i];
+    zp_json *o = zp_json_append(list, zp_json_object());
+    zp_json_set_string(o, "name", row->name);
+    zp_json_set_real(o, "value", row->value);
+    zp_json_set_string(o, "unit", row->unit);
+    zp_json_set_string(o, "source", row->source);
+  }
+}
+
+/* ---- the file ---- */
+
+/* A JSON text as the content of a script element: without what could end it, or begin a comment. */
+static void put_json(zp_buf *out, const char *json) {
+  for (; *json; json++) {
+    size_t plain = strcspn(json, "<");
+    zp_buf_put(out, json, plain);
+    json += plain;
+    if (!*json) return;
+    zp_buf_puts(out, "\\u003c");
+  }
+}
+
+typedef struct page_part {
+  const char *mark, *text;
+  bool json;
+} page_part;
+
+/* page.html has a mark where a part stands. */
+static const char *fill_page(zp_arena *arena, const page_part *parts, int n) {
   zp_buf out = zp_buf_new(arena);
-  const char *name = zp_quote_html(arena, plan->spec->model->name);
-  zp_buf_puts(&out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
-  zp_buf_puts(&out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-  zp_buf_printf(&out, "<title>%s: training plan</title>\n", name);
-  put_style(&out);
-  zp_buf_printf(&out, "</head>\n<body>\n<h1>%s</h1>\n<pre>%s</pre>\n", name,
-                zp_quote_html(arena, zp_report_summary(arena, plan)));
-  if (log_text) put_measured(&out, plan, log_text);
-  zp_buf_puts(&out, "<h2>Memory of one rank</h2>\n");
-  zp_html_memory_bars(&out, plan);
-  zp_html_memory_table(&out, plan);
-  zp_buf_puts(&out, "<h2>Where the step time goes (estimate)</h2>\n");
-  zp_html_time_split(&out, plan);
-  if (plan->spec->train.delayed) {
-    zp_buf_puts(&out, "<h2>Delayed update</h2>\n");
-    zp_html_delayed(&out, plan);
+  for (const char *at = page_html; *at;) {
+    const page_part *part = NULL;
+    for (int i = 0; i < n && !part; i++)
+      if (strncmp(at, parts[i].mark, strlen(parts[i].mark)) == 0) part = &parts[i];
+    if (!part) {
+      size_t plain = 1 + strcspn(at + 1, "{");
+      zp_buf_put(&out, at, plain);
+      at += plain;
+      continue;
+    }
+    if (part->json)
+      put_json(&out, part->text);
+    else
+      zp_buf_puts(&out, part->text);
+    at += strlen(part->mark);
   }
-  zp_buf_puts(&out, "<h2>Pipeline</h2>\n");
-  zp_html_timeline(&out, plan);
-  zp_buf_puts(&out, "<h2>Communication</h2>\n");
-  zp_html_traffic(&out, plan);
-  zp_html_moves(&out, plan);
-  zp_buf_puts(&out, "<h2>Alternatives</h2>\n");
-  zp_html_alternatives(&out, plan);
-  zp_buf_puts(&out, "<h2>Search</h2>\n");
-  zp_html_rejected(&out, plan);
-  zp_buf_puts(&out, "<h2>Constants of the cost model (uncalibrated)</h2>\n");
-  zp_html_constants(&out);
-  zp_buf_puts(&out, "</body>\n</html>\n");
   return out.data;
+}
+
+static const char *write_page(zp_arena *arena, zp_json *data, const char *title, const char *text) {
+  const page_part parts[] = {
+      {"{{title}}", zp_quote_html(arena, title), false},    {"{{text}}", zp_quote_html(arena, text), false},
+      {"{{data}}", zp_json_text(arena, data, false), true}, {"{{style}}", page_style, false},
+      {"{{style hash}}", page_style_hash, false},           {"{{script}}", page_script, false},
+      {"{{script hash}}", page_script_hash, false},
+  };
+  zp_json_free(data);
+  return fill_page(arena, parts, sizeof parts / sizeof *parts);
+}
+
+const char *zp_report_html(zp_arena *arena, const zp_report_page *in) {
+  const zp_plan *plan = in->plan;
+  assert(plan->feasible);
+  zp_json *page = zp_json_object();
+  zp_json_set_string(page, "kind", "plan");
+  set_plan(arena, page, in);
+  set_words(arena, page, plan);
+  set_training(page, plan);
+  zp_page_set_machine(page, plan);
+  zp_page_set_timeline(arena, page, plan);
+  zp_page_set_steps(page, plan);
+  zp_page_set_moves(arena, page, plan);
+  if (in->log) zp_page_set_run(arena, page, plan, in->log);
+  if (in->profile) zp_page_set_profile(page, in->profile);
+  if (in->front) zp_json_set(page, "front", copy_of(arena, in->front));
+  set_rejections(page);
+  set_constants(page);
+  const char *title = zp_format(arena, "%s: training plan", plan->spec->model->name);
+  zp_page memory = zp_page_new(arena, zp_plain_screen(160), 0); /* the page scrolls */
+  zp_report_memory(&memory, plan);
+  const char *text = zp_format(arena, "%s\n%s", zp_report_summary(arena, plan), memory.out.data);
+  return write_page(arena, page, title, text);
+}
+
+const char *zp_report_compare_html(zp_arena *arena, const zp_json *sides, const char *text) {
+  zp_json *page = zp_json_object();
+  zp_json_set_string(page, "kind", "compare");
+  zp_json_set(page, "sides", copy_of(arena, sides));
+  return write_page(arena, page, "training plans side by side", text);
 }

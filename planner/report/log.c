@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/buf.h>
+#include <zplan/plan_file.h>
 #include "report_internal.h"
 
 /* The log may be a stranger's: a time that no step takes is no measurement. */
@@ -21,7 +22,8 @@ zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
     if (json && is_step(json)) {
       zp_log_step step = {.step = zp_json_get_int(json, "step", 0),
                           .loss = zp_json_get_real(json, "loss", NAN),
-                          .step_ms = zp_json_get_real(json, "step_ms", NAN)};
+                          .step_ms = zp_json_get_real(json, "step_ms", NAN),
+                          .tokens_per_s = zp_json_get_real(json, "tokens_per_s", NAN)};
       zp_push(arena, &steps, step);
     }
     if (json) zp_json_free(json);
@@ -61,6 +63,21 @@ zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text) {
   return memory;
 }
 
+zp_log_facts zp_log_read_facts(zp_arena *arena, const char *text) {
+  zp_log_facts facts = {.plan = ""};
+  for (const char *line = text; *line;) {
+    size_t length = strcspn(line, "\n");
+    const char *error = NULL;
+    zp_json *json = zp_json_parse(arena, line, length, &error);
+    if (json && strcmp(zp_json_get_string(json, "event", ""), "start") == 0)
+      facts.plan = zp_strdup(arena, zp_json_get_string(json, "plan", ""));
+    facts.unread += !json && strspn(line, " \t\r") < length;
+    if (json) zp_json_free(json);
+    line += length + (line[length] == '\n');
+  }
+  return facts;
+}
+
 static int ascending(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return x < y ? -1 : x > y;
@@ -95,5 +112,12 @@ bool zp_report_measured(zp_page *page, const zp_plan *plan, const char *log) {
     zp_page_field(page, "", "%s of the fullest rank %s, plan " ZP_ESTIMATED "%s",
                   plan->spec->cluster.node.device.is_cpu ? "resident memory" : "memory taken on the device",
                   zp_show_bytes(arena, memory.device), zp_show_bytes(arena, plan->best.estimate.peak_bytes));
+  zp_log_facts facts = zp_log_read_facts(arena, log);
+  if (facts.unread)
+    zp_page_field(page, "", "%d line%s of the log cannot be read and left out", facts.unread,
+                  facts.unread == 1 ? "" : "s");
+  const char *hash = zp_plan_hash(arena, plan->program);
+  if (*facts.plan && strcmp(facts.plan, hash) != 0)
+    zp_page_field(page, "", "the run was of plan %s, this is plan %s", facts.plan, hash);
   return true;
 }

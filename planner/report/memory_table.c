@@ -34,8 +34,8 @@ static const char *cell_of(zp_arena *arena, const zp_plan *plan, zp_stage_group 
 enum { TOTAL = 1 + ZP_MEMORY_CLASSES, MODE, RUNS, ALL_COLUMNS };
 static const zp_column columns[ALL_COLUMNS] = {
     {"stage", 5, 12, 0}, {"weights", 0, 0, 1},   {"gradients", 0, 0, 2}, {"optimizer", 0, 0, 3},
-    {"saved", 0, 0, 4}, {"buffers", 0, 0, 5},   {"context", 0, 0, 7},   {"NCCL", 0, 0, 6},
-    {"total", 0, 0, 0}, {"recompute", 0, 9, 0}, {"runs", 0, 12, 0},
+    {"saved", 0, 0, 4},  {"buffers", 0, 0, 5},   {"context", 0, 0, 7},   {"NCCL", 0, 0, 6},
+    {"total", 0, 0, 0},  {"recompute", 0, 9, 0}, {"runs", 0, 12, 0},
 };
 
 void zp_report_memory(zp_page *page, const zp_plan *plan) {

@@ -64,6 +64,7 @@ int64_t zp_memory_class_bytes(const zp_memory *memory, int class);
 typedef struct zp_log_step {
   int64_t step;
   double loss, step_ms;
+  double tokens_per_s; /* NAN: the log does not say */
 } zp_log_step;
 typedef ZP_VEC(zp_log_step) zp_log_steps;
 /* What the line at the end of a run says of memory, in bytes, the most of any rank; 0: not measured. */
@@ -77,24 +78,12 @@ int64_t zp_largest_arena(const zp_program *program);
 zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text);
 /* Training steps of a run's JSONL log; lines that are no steps are skipped. */
 zp_log_steps zp_log_read(zp_arena *arena, const char *text);
+/* Which plan the last run of the log was of, "": it does not say; lines that are no JSON. */
+typedef struct zp_log_facts {
+  const char *plan; /* arena */
+  int unread;
+} zp_log_facts;
+zp_log_facts zp_log_read_facts(zp_arena *arena, const char *text);
 double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps);
-
-/* ---- html_charts.c ---- */
-void zp_html_memory_bars(zp_buf *out, const zp_plan *plan);
-void zp_html_time_split(zp_buf *out, const zp_plan *plan);
-void zp_html_timeline(zp_buf *out, const zp_plan *plan);
-void zp_html_loss(zp_buf *out, const zp_log_steps *steps);
-
-/* ---- html_tables.c ---- */
-void zp_html_memory_table(zp_buf *out, const zp_plan *plan);
-/* Requires: updates are delayed. */
-void zp_html_delayed(zp_buf *out, const zp_plan *plan);
-void zp_html_alternatives(zp_buf *out, const zp_plan *plan);
-void zp_html_rejected(zp_buf *out, const zp_plan *plan);
-void zp_html_traffic(zp_buf *out, const zp_plan *plan);
-/* What moves, and how, a row a strategy; then every record of the list, of one stage of every group of them. */
-void zp_html_moves(zp_buf *out, const zp_plan *plan);
-void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps, zp_log_memory memory);
-void zp_html_constants(zp_buf *out);
 
 #endif

@@ -3,7 +3,7 @@
 
 usage: goals.py [TABLES]
 
-The limits are the project's goals, not what the model happens to reach; goals that it misses are named in docs/accuracy.md instead.
+The limits are the project's goals, not what the model happens to reach; goals that it misses are named in docs/evidence/accuracy.md instead.
 TABLES (default 60): how many damaged tables are read; each has some rows of the real one with cells, ends of lines, quotes and
 lengths changed (seeded).
 """

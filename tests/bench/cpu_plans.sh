@@ -7,4 +7,4 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 zplan=${1:-$here/../../build/release/zplan}
 [ $# -eq 0 ] || shift
-exec python3 "$here/cpu_plans.py" "$zplan" "$here/../../README.md" "$@"
+exec python3 "$here/cpu_plans.py" "$zplan" "$here/../../examples/text.txt" "$@"

@@ -31,7 +31,7 @@ def main():
     if len(sys.argv) > 2:
         sys.exit(__doc__)
     rounds = int(sys.argv[1]) if len(sys.argv) == 2 else 3
-    with open(os.path.join(HERE, "..", "data", "text.txt"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "..", "..", "examples", "text.txt"), encoding="utf-8") as file:
         prompt = file.read()[:PROMPT]
     prompt_s, rate = {name: [] for name in WAYS}, {name: [] for name in WAYS}
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 is taken to last. Nothing of it is measured.
 
     gpu_roofline.py             prints the tables
-    gpu_roofline.py --update    writes them into docs/gpu.md, between its marks
+    gpu_roofline.py --update    writes them into docs/evidence/gpu.md, between its marks
     gpu_roofline.py --check     says whether they are there; exits 1 when not
 
 Work and seconds are those of `zplan plan --json`; a model's operations and both MFUs are computed here, from its shapes.
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-PAGE = os.path.join(harness.ROOT, "docs", "gpu.md")
+PAGE = os.path.join(harness.ROOT, "docs", "evidence", "gpu.md")
 SOURCE = os.path.join(HERE, "gpu_roofline.dz")
 BEGIN, END = "<!-- tables: tests/bench/gpu_roofline.py -->\n", "<!-- end of tables -->\n"
 BATCH, SEQUENCE, WORDS = 32, 1024, 50257
@@ -257,8 +257,8 @@ def main():
             file.write(before + BEGIN + "\n" + tables + "\n" + END + after)
         return 0
     tally = harness.Tally()
-    difference = list(difflib.unified_diff(stands.strip().splitlines(), tables.strip().splitlines(), "docs/gpu.md", "the command", lineterm="", n=0))
-    tally.check("docs/gpu.md has the tables that the command prints", not difference, "\n".join(difference[:20]))
+    difference = list(difflib.unified_diff(stands.strip().splitlines(), tables.strip().splitlines(), "docs/evidence/gpu.md", "the command", lineterm="", n=0))
+    tally.check("docs/evidence/gpu.md has the tables that the command prints", not difference, "\n".join(difference[:20]))
     return tally.finish()
 
 

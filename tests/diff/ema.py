@@ -27,7 +27,7 @@ import trainings  # noqa: E402
 
 STEPS, EMA = 4, 0.9
 GPU = ("--cluster", "gpu", "--arch", "host")
-TEXT = os.path.join(harness.ROOT, "tests", "data", "text.txt")
+TEXT = os.path.join(harness.ROOT, "examples", "text.txt")
 EXACT, F32 = 1e-15, 2e-7  # one rounding of the formula
 TORCH = """
 import json, sys, torch

@@ -6,7 +6,8 @@
 #   ZPLAN=path                    another binary than build/release/zplan
 #
 # The first line of a case says how zplan is called: `# args: check` (zplan check FILE), `# args: plan --gpus 8`
-# (zplan FILE --gpus 8) or `# args: explain ...` (zplan explain FILE ...). Arguments are split at spaces.
+# (zplan FILE --gpus 8), `# args: explain ...` (zplan explain FILE ...) or, with the word FILE where the case's name goes,
+# `# args: zplan run FILE --ranks 2`. Arguments are split at spaces.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 zplan=${ZPLAN:-$here/../../build/release/zplan}
@@ -32,8 +33,9 @@ for file in *.dz; do
   check*) command="check $file ${args#check}" ;;
   plan*) command="$file ${args#plan}" ;;
   explain*) command="explain $file ${args#explain}" ;;
+  zplan*) command=$(printf '%s\n' "${args#zplan}" | sed "s/FILE/$file/") ;;
   *)
-    echo "$file: the first line must be \`# args: check\`, \`plan ...\` or \`explain ...\`" >&2
+    echo "$file: the first line must be \`# args: check\`, \`plan ...\`, \`explain ...\` or \`zplan ...\`" >&2
     exit 2
     ;;
   esac

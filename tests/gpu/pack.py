@@ -242,7 +242,7 @@ class Packer:
 def main():
     parser = argparse.ArgumentParser(prog="pack.sh", description="packs a folder for a machine with a GPU and no compiler")
     parser.add_argument("out")
-    parser.add_argument("--text", default=os.path.join(harness.ROOT, "tests", "data", "text.txt"))
+    parser.add_argument("--text", default=os.path.join(harness.ROOT, "examples", "text.txt"))
     parser.add_argument("--mpi", action="store_true", help="also trainings of several ranks")
     parser.add_argument("--emulated", action="store_true", help="for the emulated GPU of this machine")
     parser.add_argument("--small", action="store_true", help="a few trainings and tests of kernels")

@@ -5,7 +5,7 @@
 #
 #   tests/gpu/pack.sh OUT [--text FILE] [--mpi] [--emulated] [--small] [--jobs N]
 #     OUT          a new or empty folder; at most 56 MiB are put there
-#     --text       what is learned from (default: tests/data/text.txt)
+#     --text       what is learned from (default: examples/text.txt)
 #     --mpi        also trainings of several ranks; their trainers need MPI (libmpi.so.40), first.sh starts them by mpirun
 #     --emulated   for the emulated GPU of this machine, to try the scripts: small models, nothing about GPUs
 #     --small      three trainings and a few tests of kernels, no 16,384 positions, no 1.3 billion parameters

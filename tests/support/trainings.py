@@ -27,7 +27,7 @@ import harness
 
 STEPS = 10
 MODELS = os.path.join(harness.ROOT, "tests", "diff")
-TEXT = os.path.join(harness.ROOT, "tests", "data", "text.txt")
+TEXT = os.path.join(harness.ROOT, "examples", "text.txt")
 # Words of `zplan run` with which examples/gpt_tiny.dz learns from a text that stays as it is.
 ON_TEXT = ("--set", 'train.data=text("%s", order = "shuffled")' % TEXT, "--set", 'train.validate.data=text("%s")' % TEXT)
 QUANTITIES = ("loss", "gradient norm", "parameters")

@@ -47,7 +47,7 @@ static double plan_on(const char *cluster, int devices) {
 Test(library, every_device) {
   static const char *const devices[] = {"v100_sxm2_16", "v100_sxm2_32", "v100_sxm3_32", "v100_pcie_16", "v100_pcie_32",
                                         "a100_40",      "a100_80",      "h100_pcie",    "h100_sxm",     "h100_sxm_96",
-                                        "h200",         "b200",         "rtx3090",      "rtx4090"};
+                                        "h200",         "b200",         "rtx3090",      "rtx4090",      "l40s"};
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
     char cluster[200];
     snprintf(cluster, sizeof cluster, "nodes = 1  node = std.hw.workstation(devices = 2 * std.hw.%s)", devices[i]);
@@ -65,7 +65,7 @@ Test(library, every_node) {
                {"dgx_a100", 8, true},   {"dgx_a100(devices = 8 * std.hw.a100_40)", 8, true},
                {"dgx_h100", 8, true},   {"dgx_h200", 8, true},
                {"dgx_b200", 8, true},   {"workstation", 1, false},
-               {"cpu_generic", 8, true}};
+               {"gpu_server", 8, true}, {"cpu_generic", 8, true}};
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
     for (int count = 1; count <= 1 + nodes[i].network; count++) {
       char cluster[200];

@@ -258,8 +258,8 @@ Test(own_gpu, another_sequence_and_extras_have_their_price) {
   cr_expect_eq(work.launches, launches + 2, "the table spread, its gradient summed");
 }
 
-/* One layer of a step on an H100, microseconds forward and backward (docs/gpu_measured.md). Two rates each for all
- * lengths: long sequences are up to a sixth faster. */
+/* One layer of a step on an H100, microseconds forward and backward (docs/evidence/gpu_measured.md). Two rates each for
+ * all lengths: long sequences are up to a sixth faster. */
 Test(own_gpu, rates_are_those_of_an_h100) {
   static const struct {
     int64_t samples, heads, sequence, head;

@@ -19,6 +19,23 @@ static zp_plan *plan_on_four(void) {
   return plan;
 }
 
+static const char *page_of(const zp_plan *plan, const char *log) {
+  return zp_report_html(arena, &(zp_report_page){.plan = plan, .log = log});
+}
+
+/* What a page draws, and a number, text or list of it. Owned by the caller. */
+static zp_json *data_of(const char *html) {
+  static const char mark[] = "<script type=\"application/json\" id=\"data\">";
+  const char *at = strstr(html, mark), *error = NULL;
+  cr_assert_not_null(at);
+  at += strlen(mark);
+  const char *end = strstr(at, "</script>");
+  cr_assert_not_null(end);
+  zp_json *data = zp_json_parse(arena, at, (size_t)(end - at), &error);
+  cr_assert_not_null(data, "%s", error);
+  return data;
+}
+
 static void expect_words(const char *text, const char *const *words, int n) {
   for (int i = 0; i < n; i++) cr_expect(strstr(text, words[i]), "no \"%s\" in:\n%s", words[i], text);
 }
@@ -90,7 +107,9 @@ Test(report, a_loaded_plan_claims_no_proof) {
   const char *text = summary_of(plan);
   cr_expect_null(strstr(text, "proof"));
   cr_expect_null(strstr(text, "best plan"));
-  cr_expect(strstr(zp_report_html(arena, plan, NULL), "no search has been run"));
+  zp_json *data = data_of(page_of(plan, NULL));
+  cr_expect_eq(zp_json_get_int(zp_json_get(zp_json_get(data, "plan"), "certificate"), "candidates", -1), 0);
+  zp_json_free(data);
 }
 
 Test(report, memory_table_has_every_stage_once) {
@@ -117,9 +136,13 @@ Test(report, equal_stages_share_a_row) {
   for (const char *c = text; *c; c++) lines += *c == '\n';
   cr_expect(lines < 12, "%s", text);
   cr_expect(strstr(text, "-48 ") || strstr(text, "-98 "), "%s", text);
-  const char *html = zp_report_html(arena, plan, NULL);
+  const char *html = page_of(plan, NULL);
   cr_expect(strlen(html) < 1000000);
-  cr_expect(strstr(html, "usable 30.9 GB"), "the capacity line");
+  zp_json *data = data_of(html);
+  int64_t usable = zp_json_int(zp_json_at(zp_json_get(data, "usable_bytes"), 0), 0);
+  cr_expect_str_eq(zp_show_bytes(arena, usable), "30.9 GB");
+  cr_expect_leq(zp_json_count(zp_json_get(data, "stage_groups")), 8);
+  zp_json_free(data);
 }
 
 /* Cuts inside layers make stages alternate: two rows, not one a stage. What differs on its own keeps its row. */
@@ -170,7 +193,12 @@ Test(report, what_is_outside_of_the_arena_is_listed) {
   EXPECT_WORDS(text, "context 1.50 GB (CUDA, libraries, their workspace)", "tensor 419 MB", "shares of sums 67.1 MB",
                "context and NCCL");
   EXPECT_WORDS(memory_of(plan), "NCCL", "~1.50 GB");
-  EXPECT_WORDS(zp_report_html(arena, plan, NULL), "<th>NCCL (est)</th>", "Outside of the arena, estimates: context");
+  zp_json *page = data_of(page_of(plan, NULL));
+  EXPECT_WORDS(zp_json_get_string(zp_json_get(page, "words"), "outside", ""), "context 1.50 GB", "NCCL ");
+  const zp_json *stages = zp_json_get(zp_json_get(page, "plan"), "stages");
+  const zp_json *memory = zp_json_get(zp_json_at(stages, plan->best.estimate.peak_stage), "memory");
+  cr_expect_eq(zp_json_get_int(memory, "communicators", 0), made);
+  zp_json_free(page);
 }
 
 /* Pipeline messages are the traffic of that axis; what does not apply is not named. */
@@ -179,21 +207,25 @@ Test(report, moves_have_a_table) {
   pin(&spec->plans.data[0].pipeline, 2), pin(&spec->plans.data[0].microbatch, 1), pin(&spec->plans.data[0].zero, 0);
   zp_plan *plan = zp_search(arena, spec, 2, NULL);
   cr_assert(plan->feasible);
-  const char *html = zp_report_html(arena, plan, NULL);
-  int64_t bytes = zp_program_traffic(plan->program).pipeline;
+  zp_json *data = data_of(page_of(plan, NULL));
+  const zp_json *strategies = zp_json_get(data, "strategies"), *moves = zp_json_get(data, "moves");
+  int64_t bytes = zp_program_traffic(plan->program).pipeline, said = 0;
   cr_assert_gt(bytes, 0);
-  const char *row = strstr(html, "<td>pipeline messages</td>");
-  cr_assert_not_null(row);
-  const char *want = zp_format(arena, "<td>pipeline messages</td><td>%s</td>", zp_show_bytes(arena, bytes));
-  cr_expect(strncmp(row, want, strlen(want)) == 0, "%.80s", row);
-  cr_expect(!strstr(html, "<td>ZeRO gather</td>") && !strstr(html, "<td>parameters away</td>"));
-  EXPECT_WORDS(html, "every move", "<td>forward, after the action</td><td>pipeline messages</td><td>message</td>",
-               "<td>device to neighbour</td>", "<td>by the action that receives it</td>", "<p>stage 1</p>");
+  for (int i = 0; i < zp_json_count(strategies); i++) {
+    const char *name = zp_json_get_string(zp_json_at(strategies, i), "name", "");
+    if (strcmp(name, "pipeline messages") == 0) said = zp_json_get_int(zp_json_at(strategies, i), "bytes", 0);
+    cr_expect(strcmp(name, "ZeRO gather") != 0 && strcmp(name, "parameters offloaded") != 0);
+  }
+  cr_expect_eq(said, bytes);
+  cr_assert_eq(zp_json_count(moves), 2, "a group a stage");
+  EXPECT_WORDS(zp_json_text(arena, zp_json_get(zp_json_at(moves, 0), "records"), false), "forward, after the action",
+               "pipeline messages", "\"message\"", "device to neighbour", "by the action that receives it");
+  zp_json_free(data);
 }
 
 /* ---- HTML ---- */
 
-/* Tags must nest; void elements are written with a slash. Returns what is wrong. */
+/* Tags must nest; void elements have a slash; scripts and styles end at their tag. Returns what is wrong. */
 static const char *check_markup(const char *html) {
   const char *open[64];
   int depth = 0;
@@ -202,6 +234,12 @@ static const char *check_markup(const char *html) {
     if (!end) return "unterminated tag";
     if (at[1] == '!' || end[-1] == '/') continue;
     size_t length = strcspn(at + 1, " >");
+    if (strncmp(at, "<script", 7) == 0 || strncmp(at, "<style", 6) == 0) {
+      const char *over = strstr(at, at[2] == 'c' ? "</script>" : "</style>");
+      if (!over) return "a script without an end";
+      at = over;
+      continue;
+    }
     if (at[1] != '/') {
       if (depth == 64) return "too deep";
       open[depth++] = at + 1;
@@ -225,14 +263,15 @@ static const char END[] = "{\"event\": \"end\", \"step\": 3, \"measured_peak_byt
                           "\"device_peak_bytes\": [5000, 4000]}\n";
 
 Test(report, html_is_well_formed_and_self_contained) {
-  const char *html = zp_report_html(arena, plan_on_four(), LOG);
-  const char *wrong = check_markup(html);
+  const char *html = page_of(plan_on_four(), LOG), *wrong = check_markup(html);
   cr_expect_null(wrong, "%s", wrong);
-  EXPECT_WORDS(html, "<svg", "prefers-color-scheme", "Alternatives", "Predicted and measured", "polyline",
-               "COLLECTIVE_BASE_S", "does not fit the device memory");
-  cr_expect_null(strstr(html, "http"), "nothing may be fetched");
-  cr_expect_null(strstr(html, "<script"));
-  cr_expect_null(strstr(html, "nan"));
+  EXPECT_WORDS(html, "default-src 'none'", "script-src 'sha256-", "color-scheme", "COLLECTIVE_BASE_S",
+               "does not fit the device memory", "fits on");
+  static const char *const fetching[] = {" src=", "<link", "@import", "url(", "fetch(", "XMLHttp", "import("};
+  for (size_t i = 0; i < sizeof fetching / sizeof *fetching; i++)
+    cr_expect_null(strstr(html, fetching[i]), "%s: nothing may be fetched", fetching[i]);
+  cr_expect_null(strstr(html, "{{"), "a mark that is not filled");
+  cr_expect_null(strstr(html, ":nan"));
 }
 
 /* A stranger's: times that no step takes are left out, whatever their type. */
@@ -244,18 +283,43 @@ Test(report, log_of_no_run) {
   cr_expect_eq(zp_log_read(arena, log.data).len, 0);
   zp_buf_printf(&log, "{\"step\": \"x\", \"step_ms\": 5}\n%s", LOG);
   cr_expect_eq(zp_log_read(arena, log.data).len, 3);
-  EXPECT_WORDS(zp_report_html(arena, plan_on_four(), log.data), "median of 3", "20.0 ms");
-  const char *html = zp_report_html(arena, plan_on_four(), "{\"step\": 1, \"loss\": -1e300, \"step_ms\": 5}\n");
-  cr_expect_null(strstr(html, "nan"));
+  zp_json *data = data_of(page_of(plan_on_four(), log.data));
+  const zp_json *run = zp_json_get(data, "run");
+  cr_expect_eq(zp_json_get_int(run, "measured_steps", 0), 3);
+  cr_expect_float_eq(zp_json_get_real(run, "median_step_s", 0), 0.020, 1e-9);
+  cr_expect_eq(zp_json_get_int(run, "unread_lines", 0), 2, "1e9999 and the line that is cut off");
+  zp_json_free(data);
+  zp_json_free(data_of(page_of(plan_on_four(), "{\"step\": 1, \"loss\": -1e300, \"step_ms\": 5}\n")));
 }
 
+/* A key is absent where nothing was measured: the page says so. */
 Test(report, log_is_compared_with_the_plan) {
-  const char *html = zp_report_html(arena, plan_on_four(), LOG);
-  EXPECT_WORDS(html, "median of 3", "20.0 ms", "not measured", "4.250");
-  cr_expect_null(strstr(html, "999"), "the device of rank 0 is not the fullest arena");
-  html = zp_report_html(arena, plan_on_four(), zp_format(arena, "%s%s%s", END, LOG, "\n"));
-  EXPECT_WORDS(html, "2000 B", "5000 B");
-  cr_expect(strstr(zp_report_html(arena, plan_on_four(), "not json\n"), "no training steps"));
+  zp_json *data = data_of(page_of(plan_on_four(), LOG));
+  const zp_json *run = zp_json_get(data, "run");
+  cr_expect_eq(zp_json_get_int(run, "measured_steps", 0), 3);
+  cr_expect(!zp_json_get(run, "arena_bytes") && !zp_json_get(run, "device_bytes"));
+  cr_expect_eq(zp_json_count(zp_json_get(run, "steps")), 3);
+  cr_expect_float_eq(zp_json_real(zp_json_at(zp_json_at(zp_json_get(run, "steps"), 2), 1), 0), 4.25, 1e-12);
+  zp_json_free(data);
+  data = data_of(page_of(plan_on_four(), zp_format(arena, "%s%s%s", END, LOG, "\n")));
+  run = zp_json_get(data, "run");
+  cr_expect_eq(zp_json_get_int(run, "arena_bytes", 0), 2000);
+  cr_expect_eq(zp_json_get_int(run, "device_bytes", 0), 5000);
+  zp_json_free(data);
+  data = data_of(page_of(plan_on_four(), "not json\n"));
+  cr_expect_eq(zp_json_get_int(zp_json_get(data, "run"), "measured_steps", -1), 0);
+  zp_json_free(data);
+}
+
+/* The run of another plan is no measurement of this one. */
+Test(report, log_of_another_plan_is_called_so) {
+  const char *log = zp_format(arena, "%s\n{\"event\": \"start\", \"plan\": \"0123456789abcdef\"}\n", LOG);
+  zp_page page = zp_page_new(arena, zp_plain_screen(100), 10);
+  cr_expect(zp_report_measured(&page, plan_on_four(), log));
+  EXPECT_WORDS(page.out.data, "the run was of plan 0123456789abcdef", "1 line of the log cannot be read");
+  zp_json *data = data_of(page_of(plan_on_four(), log));
+  cr_expect_str_eq(zp_json_get_string(zp_json_get(data, "run"), "plan", ""), "0123456789abcdef");
+  zp_json_free(data);
 }
 
 /* Nothing is called measured that no run has measured. */
@@ -271,35 +335,139 @@ Test(report, what_was_not_measured_is_said) {
 
 Test(report, names_are_escaped) {
   zp_plan *plan = plan_on_four();
-  plan->spec->model->name = "a<b & \"c\"";
-  const char *html = zp_report_html(arena, plan, NULL);
+  plan->spec->model->name = "a<b & \"c\"</script><!--";
+  const char *html = page_of(plan, NULL);
   cr_expect(strstr(html, "a&lt;b &amp; &quot;c&quot;"));
   cr_expect_null(check_markup(html));
+  cr_expect_null(strstr(html, "a<b"));
+  cr_expect_null(strstr(html, "<!--"));
+  zp_json *data = data_of(html);
+  const zp_json *model = zp_json_get(zp_json_get(data, "plan"), "model");
+  cr_expect_str_eq(zp_json_get_string(model, "name", ""), plan->spec->model->name);
+  zp_json_free(data);
+}
+
+/* What the search knew is taken from the file; what has another shape there is not. */
+Test(report, search_is_taken_from_the_file) {
+  static const char text[] = "{\"certificate\": {\"candidates\": 7}, \"rejected\": [1], \"alternatives\": [{}]}";
+  const char *error = NULL;
+  zp_json *file = zp_json_parse(arena, text, strlen(text), &error);
+  zp_json *data = data_of(zp_report_html(arena, &(zp_report_page){.plan = plan_on_four(), .file = file}));
+  const zp_json *plan = zp_json_get(data, "plan");
+  cr_expect_eq(zp_json_get_int(zp_json_get(plan, "certificate"), "candidates", 0), 7);
+  cr_expect(zp_json_is_object(zp_json_get(plan, "rejected")));
+  cr_expect_eq(zp_json_count(zp_json_get(plan, "alternatives")), 1);
+  zp_json_free(data);
+  zp_json_free(file);
+}
+
+Test(report, front_must_be_one) {
+  static const char *const wrong[] = {"{}", "[]", "[{\"devices\": 4}]",
+                                      "[{\"plan\": {}, \"devices\": 4, \"step_s\": 0, \"peak_bytes\": 1}]"};
+  static const char right[] = "[{\"plan\": {}, \"devices\": 4, \"step_s\": 1, \"peak_bytes\": 1, "
+                              "\"step_device_hours\": 0.5}]";
+  const char *error = NULL;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    zp_json *front = zp_json_parse(arena, wrong[i], strlen(wrong[i]), &error);
+    cr_expect_not_null(zp_report_front_refusal(arena, front), "%s", wrong[i]);
+    zp_json_free(front);
+  }
+  zp_json *front = zp_json_parse(arena, right, strlen(right), &error);
+  cr_expect_null(zp_report_front_refusal(arena, front));
+  zp_json_free(front);
 }
 
 /* ---- trace ---- */
 
-Test(report, trace_is_json_with_every_action) {
-  zp_plan *plan = plan_on_four();
+/* What Perfetto and chrome://tracing want of an event. */
+static void check_event(const zp_json *e) {
+  const char *phase = zp_json_get_string(e, "ph", "");
+  cr_assert(strlen(phase) == 1 && strchr("XMC", phase[0]), "%s", phase);
+  cr_expect(*zp_json_get_string(e, "name", ""));
+  cr_expect(zp_json_is_int(zp_json_get(e, "pid")));
+  if (phase[0] == 'M') {
+    cr_expect(zp_json_is_object(zp_json_get(e, "args")));
+    return;
+  }
+  cr_expect(zp_json_get_real(e, "ts", -1) >= 0);
+  if (phase[0] == 'C') {
+    cr_expect(zp_json_int(zp_json_get(zp_json_get(e, "args"), zp_json_key(zp_json_get(e, "args"), 0)), -1) >= 0);
+    return;
+  }
+  cr_expect(zp_json_get_real(e, "dur", -1) >= 0);
+  cr_expect(zp_json_is_int(zp_json_get(e, "tid")) && *zp_json_get_string(e, "cat", ""));
+}
+
+/* Events of a lane follow each other, and every lane has a name. */
+static void check_lanes(const zp_json *events) {
+  enum { PROCESSES = 4, LANES = 24 };
+  double end[PROCESSES][LANES] = {0};
+  bool named[PROCESSES][LANES] = {0};
+  for (int i = 0; i < zp_json_count(events); i++) {
+    const zp_json *e = zp_json_at(events, i);
+    int64_t pid = zp_json_get_int(e, "pid", 0), tid = zp_json_get_int(e, "tid", 0);
+    cr_assert(pid < PROCESSES && tid < LANES);
+    if (strcmp(zp_json_get_string(e, "name", ""), "thread_name") == 0) named[pid][tid] = true;
+    if (strcmp(zp_json_get_string(e, "ph", ""), "X") != 0) continue;
+    cr_expect(named[pid][tid], "process %lld, lane %lld", (long long)pid, (long long)tid);
+    cr_expect(zp_json_get_real(e, "ts", 0) >= end[pid][tid] - 0.002, "%s", zp_json_get_string(e, "name", ""));
+    end[pid][tid] = zp_json_get_real(e, "ts", 0) + zp_json_get_real(e, "dur", 0);
+  }
+}
+
+/* Every action once, messages between the stages, what a stage holds at most, and the step's end. */
+static void check_trace(const zp_plan *plan, int acts) {
   const char *text = zp_report_trace(arena, plan, NULL), *error = NULL;
   zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
   cr_assert(json, "%s", error);
   const zp_json *events = zp_json_get(json, "traceEvents");
-  int boxes = 0, meetings = 0;
+  int boxes = 0, meetings = 0, messages = 0;
+  int64_t saved[2] = {0}, waiting[2] = {0}, last[2] = {0};
   double end = 0;
   for (int i = 0; i < zp_json_count(events); i++) {
-    const zp_json *e = zp_json_at(events, i);
+    const zp_json *e = zp_json_at(events, i), *args = zp_json_get(e, "args");
+    check_event(e);
+    int64_t pid = zp_json_get_int(e, "pid", 0);
+    if (strcmp(zp_json_get_string(e, "name", ""), "saved values") == 0) {
+      int64_t slots = zp_json_get_int(args, "saved", -1);
+      int64_t gradients = zp_json_get_int(args, "waiting for weight gradients", 0);
+      if (slots > saved[pid]) saved[pid] = slots;
+      if (gradients > waiting[pid]) waiting[pid] = gradients;
+      last[pid] = slots + gradients;
+    }
     if (strcmp(zp_json_get_string(e, "ph", ""), "X") != 0) continue;
-    if (zp_json_get(e, "args"))
-      boxes++;
-    else
-      meetings++;
+    boxes += args && zp_json_get(args, "microbatch");
+    messages += strcmp(zp_json_get_string(e, "cat", ""), "message") == 0;
+    meetings += !args;
     end = fmax(end, zp_json_get_real(e, "ts", 0) + zp_json_get_real(e, "dur", 0));
   }
-  cr_expect_eq(boxes, 2 * 2 * plan->program->microbatches);
+  int64_t m = plan->program->microbatches;
+  cr_expect_eq(boxes, 2 * acts * m * zp_chunks(&plan->best.choice));
+  cr_expect_geq(messages, 2 * m);
   cr_expect(meetings >= 2);
   cr_expect(fabs(end / 1e6 / plan->best.estimate.step_s - 1) < 1e-3, "ends at %g us", end);
+  for (int s = 0; s < 2; s++) {
+    cr_expect_eq(last[s], 0, "nothing is left");
+    int64_t held = saved[s] + waiting[s], reserved = plan->program->stages[s].memory.saved;
+    bool several = zp_chunks(&plan->best.choice) > 1; /* whose own slots need not be full at once */
+    cr_expect(several ? held <= reserved && held > reserved / 2 : held == reserved, "stage %d: %lld of %lld", s,
+              (long long)held, (long long)reserved);
+  }
+  check_lanes(events);
   zp_json_free(json);
+}
+
+Test(report, trace_has_every_action_lane_and_byte) {
+  check_trace(plan_on_four(), 2);
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_INTERLEAVED, ZP_SCHEDULE_ZB_H1};
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+    zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+    zp_constraints *k = &spec->plans.data[0];
+    pin(&k->pipeline, 2), pin(&k->microbatch, 1), pin(&k->schedule, schedules[i]);
+    zp_plan *plan = zp_search(arena, spec, 2, NULL);
+    cr_assert(plan->feasible);
+    check_trace(plan, schedules[i] == ZP_SCHEDULE_ZB_H1 ? 3 : 2);
+  }
 }
 
 /* ---- infeasible ---- */

@@ -219,7 +219,7 @@ def file_limit(folder):
     os.mkdir(inside)
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # noqa: E731
     check("limit: plan", [GPT2, "--gpus", "2", "-o", inside + "/p.json"], 1, "File too large", preexec_fn=limit)
-    check("limit: data", ["data", GPT1T, ROOT + "/README.md", "-o", inside + "/d.bin"], 1, "File too large", preexec_fn=limit)
+    check("limit: data", ["data", GPT1T, ROOT + "/examples/text.txt", "-o", inside + "/d.bin"], 1, "File too large", preexec_fn=limit)
     expect("limit: nothing is left", os.listdir(inside) == [], os.listdir(inside))
 
 

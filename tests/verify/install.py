@@ -44,6 +44,10 @@ def check_copy(tally, folder):
     alongside = [name for name in ("zplan-calibrate", "zplan-calibrate-mpi") if not os.access(os.path.join(moved, "bin", name), os.X_OK)]
     tally.check("what `zplan calibrate` starts is installed", not alongside, "missing: %s" % " ".join(alongside))
     tally.check("no installed file names the source tree", not names_the_tree(moved), " ".join(names_the_tree(moved)))
+    documents = os.path.join(moved, "share", "doc", "zplan")
+    outcome = harness.run([sys.executable, os.path.join(harness.ROOT, "tests", "site", "links.py"), documents], cwd=folder)
+    tally.check("the guide is installed, and links of the documents work there", outcome.status == 0 and os.path.isfile(
+        os.path.join(documents, "docs", "guide", "start.md")), outcome.out)
     os.environ.pop("ZPLAN_KEPT_KERNELS")  # a folder of the source tree
     hide = hidden_tree()
     print("the source tree is %s" % ("hidden" if hide else "in sight: mounting is not allowed here"), flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/plan_json.md against plan files and what writes them: every field of a file is on the page, every field of the page that is
+"""docs/reference/plan_json.md against plan files and what writes them: every field of a file is on the page, every field of the page that is
 not marked (n) is in a file, and those that are have names that the code sets; and what writes the files sets no others."""
 import glob
 import json
@@ -42,7 +42,7 @@ def fields(value, path, found):
 
 def page():
     """{field: must it be in some file}"""
-    with open(os.path.join(harness.ROOT, "docs", "plan_json.md"), encoding="utf-8") as file:
+    with open(os.path.join(harness.ROOT, "docs", "reference", "plan_json.md"), encoding="utf-8") as file:
         rows = [line.split(" | ") for line in file if line.startswith("| `")]
     return {name: "*(n)*" not in row[1] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
 

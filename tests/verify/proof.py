@@ -15,7 +15,7 @@ import harness  # noqa: E402
 
 BUG, ERROR = 70, 1
 GPT2 = os.path.join(ROOT, "examples", "gpt2.dz")
-TEXT = os.path.join(ROOT, "tests", "data", "text.txt")
+TEXT = os.path.join(ROOT, "examples", "text.txt")
 
 
 def unsound(tensor, *words):

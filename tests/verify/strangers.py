@@ -8,6 +8,7 @@ such a name, is planned, exported, reported and built; the generated C is compil
 compared as the compiler has read them. Plan files that name their sources so, logs, configurations, tokenizers and weights with such names:
 nothing that a terminal obeys is in any message. Pipes where files are expected, and numbers that no machine has memory for: an answer, soon.
 """
+import base64
 import hashlib
 import html.parser
 import json
@@ -170,15 +171,25 @@ def is_json(path):
 
 
 class Reader(html.parser.HTMLParser):
-    """The elements of a page and all attributes that it has."""
+    """The elements of a page, all attributes that it has, and what stands in its scripts."""
 
     def __init__(self):
         super().__init__()
-        self.tags, self.attributes = set(), set()
+        self.tags, self.attributes, self.scripts, self.inside = set(), set(), [], False
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.attributes.update(name for name, _ in attrs)
+        self.inside = tag == "script"
+        if self.inside:
+            self.scripts.append([dict(attrs).get("type"), ""])
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1][1] += data
 
 
 def check_outputs(tally, folder, path):
@@ -194,8 +205,14 @@ def check_outputs(tally, folder, path):
     tally.check("zplan report", outcome[0] == 0 and is_json(os.path.join(folder, "t.json")), outcome[2])
     reader = Reader()
     reader.feed(open(os.path.join(folder, "r.html"), encoding="utf-8").read())
-    tally.check("the page has elements of ours alone", "svg" in reader.tags and not reader.tags & {"script", "img", "x"} and
+    tally.check("the page has elements of ours alone", "main" in reader.tags and not reader.tags & {"img", "x"} and
                 not [name for name in reader.attributes if name.startswith("on")], "%s %s" % (reader.tags, reader.attributes))
+    (kind, data), (other_kind, script) = (reader.scripts + [[None, ""]] * 2)[:2]
+    tally.check("its scripts are the data and ours", len(reader.scripts) == 2 and kind == "application/json" and other_kind is None)
+    tally.check("the data are JSON without tags and controls", json.loads(data)["kind"] == "plan" and "<" not in data and not controls(data))
+    policy = open(os.path.join(folder, "r.html"), encoding="utf-8").read()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    tally.check("its policy lets our script alone run", "default-src 'none'" in policy and "script-src 'sha256-%s'" % digest in policy)
     outcome = zplan(folder, "export", "slurm", "p.json", "-o", "job.sh")
     check_quiet(tally, "zplan export slurm", outcome)
     if tally.check("zplan export slurm", outcome[0] == 0, outcome[2]):

@@ -47,13 +47,16 @@ static void warn_of_others(zp_reader *reader, const zp_item *taken) {
 static void read_cluster(zp_reader *reader, const zp_settings *settings) {
   const zp_load_options *options = reader->options;
   zp_module *where = reader->main;
-  const zp_item *item = options->cluster ? zp_module_find(reader->main, options->cluster, 1u << ZP_ITEM_CLUSTER, &where)
-                                         : first_item(reader, ZP_ITEM_CLUSTER);
+  const zp_item *machine = reader->main->machine;
+  const zp_item *item = machine ? machine
+                        : options->cluster
+                            ? zp_module_find(reader->main, options->cluster, 1u << ZP_ITEM_CLUSTER, &where)
+                            : first_item(reader, ZP_ITEM_CLUSTER);
   if (item) {
     zp_env env = {.module = where, .scope = where->lets, .item = item};
     zp_attrs attrs = zp_override_attrs(reader, &item->attrs, &settings->cluster);
     zp_read_cluster(reader, &env, &attrs, item->name, &reader->spec->cluster);
-    if (!options->cluster && !options->model_only) warn_of_others(reader, item);
+    if (!machine && !options->cluster && !options->model_only) warn_of_others(reader, item);
   } else if (options->cluster) {
     zp_strings names = {0};
     zp_module_names(reader->arena, reader->main, 1u << ZP_ITEM_CLUSTER, &names);
@@ -88,7 +91,7 @@ static void read_train(zp_reader *reader, const zp_settings *settings, const zp_
 static double default_memory_fraction(const zp_cluster *cluster) { return cluster->node.device.is_cpu ? 0.80 : 0.94; }
 
 /* Time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to 0.7 %
- * longer than the fastest of its group (docs/accuracy.md): less than that the model does not tell apart. */
+ * longer than the fastest of its group (docs/evidence/accuracy.md): less than that the model does not tell apart. */
 static const double DEFAULT_ROBUST = 0.005;
 
 static void read_one_plan(zp_reader *reader, const zp_item *item, const zp_settings *settings) {

@@ -35,9 +35,9 @@ static inline zpd_int zpd_mma_facts_bytes(zpd_int B, zpd_int H, zpd_int S) { ret
 /* Columns of a head, with zeros after them. */
 ZPD_CONSTANT int zpd_mma_columns(int head) { return (head + 15) / 16 * 16; }
 
-/* Rows of the tile of dense attention. Measured on an H100 (docs/gpu_measured.md): forward of heads up to 128, and the
- * gradient of queries up to 64, are fastest with 128 rows, two fragments a warp, which read each operand of the other
- * side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are
+/* Rows of the tile of dense attention. Measured on an H100 (docs/evidence/gpu_measured.md): forward of heads up to 128,
+ * and the gradient of queries up to 64, are fastest with 128 rows, two fragments a warp, which read each operand of the
+ * other side half as often. So would be the gradient of keys and values up to 64, by 4 %, but spills where there are
  * layouts. */
 ZPD_CONSTANT int zpd_mma_dense_rows(int kind, int head) {
   return (kind == ZPD_MMA_FORWARD && head <= 128) || (kind == ZPD_MMA_GRAD_Q && head <= 64) ? 128 : 64;

@@ -26,7 +26,7 @@ VARIANTS = {"uncased": {"do_lower_case": True}, "cased": {"do_lower_case": False
 
 def vocabulary():
     trained = tokenizers.BertWordPieceTokenizer(lowercase=True)
-    trained.train([os.path.join(ROOT, "tests", "data", "text.txt")], vocab_size=420, show_progress=False)
+    trained.train([os.path.join(ROOT, "examples", "text.txt")], vocab_size=420, show_progress=False)
     learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
     more = list("ABCTMÉéñ\u00df\u0436\u0416\u65e5\u672c\u8a9e\u0e01\u0301\u200d\u00e0\u1100\uac00\U0001f642\u03c3\u03c2i") + ["Ca", "##f\u00e9", "##fe", "##\u0301", "##\u672c", "##\u8a9e", "cafe"]
     return list(dict.fromkeys(SPECIAL + [t for t in learned if t not in SPECIAL] + more))

@@ -16,6 +16,13 @@ typedef struct zp_imported {
  * of diags. NULL after reporting what is malformed (Z0683), or what the language cannot say (Z0684). */
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
 
+/* The model alone, with the `use` lines that it needs. name: of the model; NULL: its type. */
+zp_imported *zp_import_hf_model(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len,
+                                const char *name);
+const char *zp_hf_model_name(const zp_imported *imported);
+bool zp_hf_takes_arrays(const zp_imported *imported); /* its data are named arrays, not a stream of tokens */
+double zp_hf_dropout(const zp_imported *imported);    /* of train { dropout = ... } */
+
 /* For weights that such a file lies alongside: what it says of a training, and a head that is not written, matter
  * not. */
 zp_imported *zp_import_hf_weights(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
@@ -95,6 +102,8 @@ zp_imported *zp_import_slurm(zp_arena *arena, zp_diags *diags, const char *path,
  * place, GPUs that are not known or of which `gpu` says something else are Z0686. */
 zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                             const char *gpu);
+/* The library's device of this number of NVIDIA, "h200"; NULL: it has none. */
+const char *zp_gpu_of_pci_device(int64_t device);
 
 /* The version of Expat; NULL: built without it, and topologies are not read. */
 const char *zp_xml_library(void);

@@ -7,6 +7,12 @@
 #include <zplan/model.h>
 #include <zplan/spec.h>
 
+/* A cluster that is not written in the file: `use` lines and one cluster block, which are added to its end. */
+typedef struct zp_machine_text {
+  const char *shown; /* what messages call it: "--machine dgx-h100" */
+  const char *text;
+} zp_machine_text;
+
 typedef struct zp_load_options {
   const char *cluster; /* --cluster NAME: which cluster block, NULL = the only one or the first */
   const char *model;   /* --model NAME, NULL = train's model or the only one */
@@ -18,6 +24,10 @@ typedef struct zp_load_options {
   int n_wishes;            /* the last so many of them are wishes of --why-not: decisions of a plan, nothing else */
   const char *library_dir; /* where std.nn, std.hw live (nn.dz, hw.dz) */
   bool model_only;         /* `check` of a file without cluster/train/plan is fine */
+  const zp_machine_text *machine; /* in place of the file's cluster blocks; NULL: these count */
+  /* The machine of a file without a cluster block; its text is among the sources then. NULL: such a file is wrong. */
+  const zp_machine_text *(*machine_here)(void *user);
+  void *user;
 } zp_load_options;
 
 /* Loads a file and everything it uses. NULL after reporting errors to diags. `sources`, when not NULL, holds texts to

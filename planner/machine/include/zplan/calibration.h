@@ -27,7 +27,7 @@ zp_json *zp_calibration_json(const zp_calibration *calibration);
 /* The name of a calibration: a hash of machine, date, and all names and values. 16 hex digits. */
 const char *zp_calibration_hash(zp_arena *arena, const zp_calibration *calibration);
 /* As plan files carry it, so that their times can be derived again on every machine: {"hash", "of", "date", "rows":
- * {NAME: value}}. docs/plan_json.md */
+ * {NAME: value}}. docs/reference/plan_json.md */
 zp_json *zp_calibration_in_plan(zp_arena *arena, const zp_calibration *calibration);
 zp_calibration *zp_calibration_from_plan(zp_arena *arena, const zp_json *json, const char **error);
 /* The value of that row; `missing` when there is none. */

@@ -12,7 +12,7 @@
     "rows of operands must be multiples for the fastest kernels; NVIDIA Deep Learning Performance Guide, section 2")   \
   X(VOLTA_ALIGN_BYTES, 8, "bytes",                                                                                     \
     "the same on V100: heads of 100 columns ran at the rate of aligned ones (DeepSpeed's runs on 16 V100, "            \
-    "docs/accuracy.md)")                                                                                               \
+    "docs/evidence/accuracy.md)")                                                                                      \
   X(GPU_UNALIGNED, 0.5, "share",                                                                                       \
     "of the rate of one large product with aligned rows; a round figure: linear layers 1.3 to 4 times faster when "    \
     "padded (NVIDIA Linear/Fully-Connected Layers User's Guide), steps of GPT-2 124M on A100 14 % (rasbt/"             \
@@ -45,7 +45,7 @@
     "mask on an A5000 (gpu-mode/ring-attention issue 10) and up to 63 % on A100 (arXiv 2307.08691); estimate")         \
   X(OWN_MMA_FORWARD_SM90, 0.285, "share",                                                                              \
     "the same forward on sm_90, whose tensor cores are made for wgmma and not for mma.sync, heads of up to 64: 0.277 " \
-    "to 0.284 at 1,024 positions, 0.33 at 16,384, in steps on an H100 (docs/gpu_measured.md)")                         \
+    "to 0.284 at 1,024 positions, 0.33 at 16,384, in steps on an H100 (docs/evidence/gpu_measured.md)")                \
   X(OWN_MMA_FORWARD_WIDE_SM90, 0.29, "share", "the same with wider heads: heads of 128, 2,048 positions (as above)")   \
   X(OWN_MMA_BACKWARD_SM90, 0.3, "share",                                                                               \
     "the same backward, heads of up to 64: 0.29 at 1,024 positions, 0.35 at 16,384 (as above)")                        \
@@ -64,7 +64,7 @@
     "of efficiency.matmul, which programs with collectives alongside their products reach, that cuBLASLt 13.1 "        \
     "reaches "                                                                                                         \
     "alone on sm_90: 1.09 to 1.31 in layers of 768 to 2,048 columns, steps of GPT-2 on an H100 "                       \
-    "(docs/gpu_measured.md)")                                                                                          \
+    "(docs/evidence/gpu_measured.md)")                                                                                 \
   X(OWN_EPILOGUE_BYTES, 1.4, "share",                                                                                  \
     "of the time of the bytes that an epilogue moves alongside its product, by which it is longer: gelu's operand "    \
     "1.0 "                                                                                                             \

@@ -36,8 +36,8 @@ typedef struct zp_kernel_work {
 /* Does the cluster run it? */
 bool zp_cost_is_own_gpu(const zp_machine *machine);
 /* Whether products do gelu's derivative as an epilogue. Not on sm_90: cuBLASLt 13.1's take 2.5 to 4.1 times as long
- * with it and the bias's gradient on an H100, which is more than a row kernel costs (docs/gpu.md, measured). sm_100 is
- * taken to be like sm_90, older ones to do it as fast as other epilogues. */
+ * with it and the bias's gradient on an H100, which is more than a row kernel costs (docs/evidence/gpu.md, measured).
+ * sm_100 is taken to be like sm_90, older ones to do it as fast as other epilogues. */
 bool zp_products_do_gelu_gradients(const zp_machine *machine);
 /* What a class of kernels reaches of the device, launches aside. source: where both come from. */
 typedef struct zp_kernel_rate {

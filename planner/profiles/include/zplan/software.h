@@ -36,7 +36,7 @@ typedef struct zp_step_range {
   double low_s, high_s;
   const char *source; /* in words, arena or constant */
   const char *brief;  /* "8 measured runs", or what was not measured */
-  const char *family; /* of docs/accuracy.md; NULL: not known */
+  const char *family; /* of docs/evidence/accuracy.md; NULL: not known */
   int runs;           /* that it is from */
 } zp_step_range;
 zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool several_nodes, double step_s);

@@ -3,6 +3,7 @@
 #ifndef ZPLAN_REPORT_H
 #define ZPLAN_REPORT_H
 
+#include <zplan/json.h>
 #include <zplan/page.h>
 #include <zplan/plan.h>
 
@@ -22,8 +23,6 @@ const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
 /* "measured  step 112 ms, median of 120, ~174 ms: measured / predicted 0.64 ...", what a run's log says beside the
  * plan; false when it holds no step. */
 bool zp_report_measured(zp_page *page, const zp_plan *plan, const char *log);
-/* One self-contained HTML file; log: lines of a run's JSONL or NULL. */
-const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text);
 /* ---- profiles: where a run's time went (`zplan run --profile`) ---- */
 /* A step of the program in one training step, on the mean of a stage's ranks. */
 typedef struct zp_profile_row {
@@ -54,6 +53,21 @@ typedef struct zp_profile_answer {
 zp_profile_answer zp_profile_read(zp_arena *arena, const char *plan_hash, int stages, const char *log);
 /* Rows by how far measured and predicted are apart; the first `most`, 0: all. Then the sums of every stage. */
 const char *zp_report_profile(zp_arena *arena, const zp_profile *profile, int most);
+/* ---- the page ---- */
+/* What stands on it besides the plan; NULL: it is not there. */
+typedef struct zp_report_page {
+  const zp_plan *plan;
+  const zp_json *file; /* that the plan was read from: alternatives and what the search rejected stand there alone */
+  const char *log;     /* lines of a run's JSONL */
+  const zp_profile *profile;
+  const zp_json *front; /* `zplan FILE --pareto --json`, checked by zp_report_front_refusal */
+} zp_report_page;
+/* One HTML file that fetches nothing. */
+const char *zp_report_html(zp_arena *arena, const zp_report_page *page);
+/* A page of several plans: sides is the answer of `zplan compare --json`, text the one without. */
+const char *zp_report_compare_html(zp_arena *arena, const zp_json *sides, const char *text);
+/* Why the answer of --pareto cannot be drawn, for after the file's name (arena); NULL: it can. */
+const char *zp_report_front_refusal(zp_arena *arena, const zp_json *front);
 /* Chrome trace JSON of the simulated step; with a profile (NULL: none) also of the measured one. */
 const char *zp_report_trace(zp_arena *arena, const zp_plan *plan, const zp_profile *profile);
 

@@ -1,0 +1,58 @@
+/* zplan machines: nodes and devices by name, as the library has them. */
+#include "machines.h"
+#include "new_file.h"
+
+static zp_json *as_json(zp_run_state *run, const zp_machine_row *row, const zp_cluster *c) {
+  const zp_node_type *node = &c->node;
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "name", zp_plain_name(run->arena, row->name));
+  zp_json_set_string(o, "node", zp_machine_node(run->arena, row, 0));
+  zp_json_set_string(o, "device", node->device.name);
+  zp_json_set_int(o, "devices", node->devices);
+  zp_json_set_int(o, "memory_bytes", node->device.memory_bytes);
+  zp_json_set_real(o, "memory_bytes_per_s", node->device.memory_bytes_per_s);
+  zp_json_set_real(o, "half_flop_per_s", node->device.flop_per_s_half);
+  zp_json_set_real(o, "link_bytes_per_s", node->link.bytes_per_s);
+  zp_json_set_int(o, "nics", node->nics);
+  zp_json_set_real(o, "nic_bytes_per_s", node->nic.bytes_per_s);
+  zp_json_set_string(o, "source", row->source);
+  return o;
+}
+
+static void print_row(zp_run_state *run, const zp_machine_row *row, const zp_cluster *c) {
+  const zp_node_type *node = &c->node;
+  zp_say(stdout, "%-14s %2d x %-13s %9s %5.0f TFLOP/s  %s\n", zp_plain_name(run->arena, row->name), node->devices,
+         node->device.name, zp_show_bytes(run->arena, node->device.memory_bytes), node->device.flop_per_s_half / 1e12,
+         row->source);
+}
+
+int zp_cmd_machines(zp_run_state *run) {
+  const zp_options *o = &run->options;
+  zp_json *all = o->json ? zp_json_array() : NULL;
+  int found = 0;
+  for (int i = 0; i < zp_machine_count(); i++) {
+    const zp_machine_row *row = zp_machine_at(i);
+    const char *name = zp_plain_name(run->arena, row->name), *word;
+    if (!zp_has_words(&o->files, zp_format(run->arena, "%s %s %s %s", name, row->name, row->node, row->source)))
+      continue;
+    const zp_cluster *c = zp_cluster_of_block(run, zp_machine_block(run, name, 1, &word));
+    if (!c) return zp_flush_diags(run), ZP_EXIT_BUG;
+    if (o->json)
+      zp_json_append(all, as_json(run, row, c));
+    else if (found == 0)
+      zp_say(stdout, "%-14s %-18s %9s %13s  source\n", "name", "a node", "memory", "16 bit");
+    if (!o->json) print_row(run, row, c);
+    found++;
+  }
+  if (o->json) {
+    zp_print_json(run->arena, all);
+  } else if (found) {
+    const char *shown, *word;
+    zp_this_machine(run, &word, &shown);
+    zp_say(stdout, "%-14s %s\n\nzplan FILE.dz --machine NAME --gpus N; a machine of your own is a `cluster` block\n",
+           "this", shown);
+  }
+  if (found) return ZP_EXIT_OK;
+  if (!o->json) zp_say(stderr, "no machine has these words; `zplan machines` lists all\n");
+  return ZP_EXIT_ERROR;
+}
