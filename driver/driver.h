@@ -69,6 +69,7 @@ typedef struct zp_options {
   const char *init;           /* folder of weights; NULL: the train block's, or none */
   const char *adapters;       /* folder of PEFT; likewise */
   const char *output, *log, *html, *front, *trace, *hostfile, *why_not, *dump;
+  const char *reference;   /* explain: a page of the reference; NULL: not given */
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -126,6 +127,12 @@ typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */
 } zp_option;
 int zp_option_count(void);
+/* What its value is, and a use of it with the first verb that takes it: `plan`, `FILE.dz --gpus 8`. Arena. */
+typedef struct zp_flag_text {
+  const char *type, *range; /* range: empty, no limit but the type */
+  const char *verb, *example;
+} zp_flag_text;
+zp_flag_text zp_option_text(zp_arena *arena, int index);
 zp_option zp_option_at(int index);
 bool zp_verb_takes(const char *verb, int index);
 /* The first positional argument, which names one of `words`, and takes it off; its index. -1 after saying what is wrong
@@ -191,6 +198,7 @@ zp_toolchain zp_find_toolchain(zp_arena *arena);
 const char *zp_find_tool(zp_arena *arena, const char *tool);
 
 /* ---- version.c ---- */
+const char *zp_version(void); /* "0.2.0" */
 /* "zplan 0.2.0 commit f3be6841d2c7". Arena. */
 const char *zp_version_line(zp_arena *arena);
 /* That line and the libraries that zplan was built with, on stdout. */
@@ -214,6 +222,15 @@ int zp_verb_count(void);
 const zp_verb *zp_verb_at(int index);
 /* NULL when there is none of that name. */
 const zp_verb *zp_find_verb(const char *name);
+/* What the numbers mean that the command ends with. */
+extern const char zp_exit_statuses[];
+
+/* ---- reference.c ---- */
+/* What a key, an operation, a verb or a flag (with or without dashes) is. NULL: there is no such word. Arena. */
+const char *zp_explain_word(zp_arena *arena, const char *word);
+zp_strings zp_explain_words(zp_arena *arena);
+/* A page of the reference on stdout; exit status. */
+int zp_print_reference(zp_run_state *run, const char *page);
 
 /* ---- envelope.c: --json ---- */
 bool zp_asks_for_json(int argc, char *const *argv);

@@ -12,12 +12,11 @@ static void print_help(FILE *out) {
     const char *gap = *v->arguments ? " " : "";
     zp_say(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
   }
-  fprintf(out, "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
-               "`zplan --version`; `zplan explain CODE` says more about an error.\n"
-               "\nExit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
-               "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
-               "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted;\n"
-               "70 a bug of zplan: a plan that did not pass its proof, nothing was written\n");
+  zp_say(out,
+         "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
+         "`zplan --version`; `zplan explain WORD` explains a key, a flag or an error.\n"
+         "\nExit status: %s\n",
+         zp_exit_statuses);
 }
 
 static void print_verb_help(const zp_verb *verb) {

@@ -108,6 +108,8 @@ static const option_row rows[] = {
      TEXT(front)},
     {"--trace", "FILE", "report",
      "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
+    {"--reference", "blocks|operations|flags|messages|man|json", "explain",
+     "all entries: a page of docs/reference, zplan.1, or the language as JSON", TEXT(reference)},
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
     {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
@@ -189,7 +191,7 @@ static const option_row rows[] = {
      TEXT(data)},
     {"-t", "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)", COUNT(seconds, 1)},
 };
-enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
+enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000, MOST_SECONDS = 1000000 };
 
 static char last_usage[512];
 
@@ -232,7 +234,6 @@ static bool parse_count(const char *option, const char *text, int64_t low, int64
 
 /* Checked; the trainer reads it again. */
 static bool parse_seconds(const char *option, const char *text, const char **out) {
-  enum { MOST_SECONDS = 1000000 };
   int64_t seconds;
   if (!parse_within(option, text, 0, MOST_SECONDS, &seconds)) return false;
   *out = text;
@@ -516,6 +517,45 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
 int zp_option_count(void) { return N_ROWS; }
 
 zp_option zp_option_at(int index) { return (zp_option){rows[index].name, rows[index].value, rows[index].help}; }
+
+/* What stands for a value in an example. */
+static const char *example_value(zp_arena *arena, const option_row *row) {
+  static const struct {
+    const char *value, *example;
+  } values[] = {{"N", "8"},
+                {"K", "3"},
+                {"SIZE", "4GiB"},
+                {"SHARE", "1%"},
+                {"SECONDS", "60"},
+                {"T", "0.8"},
+                {"STEP", "100"},
+                {"A..B", "10..20"},
+                {"FILE", "FILE"},
+                {"PROGRAM", "megatron"},
+                {"KEY=VALUE", "'tensor<=8'"},
+                {"'KEY=VALUE, ...'", "'tensor=8, zero=1'"}};
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    if (strcmp(values[i].value, row->value) == 0) return values[i].example;
+  bool range = strncmp(row->value, "N|", 2) == 0;
+  return range ? "8" : zp_strndup(arena, row->value, strcspn(row->value, "|"));
+}
+
+zp_flag_text zp_option_text(zp_arena *arena, int index) {
+  static const char *const types[] = {[WAY_TEXT] = "text",         [WAY_LIST] = "text, several add up",
+                                      [WAY_FLAG] = "no value",     [WAY_COUNT] = "whole number",
+                                      [WAY_SIZE] = "size",         [WAY_SHARE] = "share",
+                                      [WAY_WAIT] = "whole number", [WAY_OTHER] = "value"};
+  const option_row *row = &rows[index];
+  zp_flag_text text = {.type = types[row->way], .range = ""};
+  if (row->way == WAY_OTHER)
+    text.type = strchr(row->value, '|') ? "one of these" : *row->value == 'N' ? "whole number" : "text";
+  if (row->way == WAY_COUNT) text.range = zp_format(arena, "%d or more", row->least);
+  if (row->way == WAY_SHARE) text.range = "from 0 to below 100%";
+  if (row->way == WAY_WAIT) text.range = zp_format(arena, "0 to %d", MOST_SECONDS);
+  text.verb = strcmp(row->verbs, "*") == 0 ? "plan" : zp_strndup(arena, row->verbs, strcspn(row->verbs, " "));
+  text.example = row->value ? zp_format(arena, "%s %s", row->name, example_value(arena, row)) : row->name;
+  return text;
+}
 
 bool zp_verb_takes(const char *verb, int index) { return takes(&rows[index], verb); }
 

@@ -15,8 +15,8 @@ static const zp_verb verbs[] = {
      "build if stale, then train", false},
     {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F [--front F.json]] [--trace F]",
      "tables, HTML and Chrome trace of a plan", false},
-    {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
-     "an error code, or why a plan is best", true},
+    {"explain", zp_cmd_explain, "WORD | CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
+     "a key, an operation, a flag or a message; why a plan is best", true},
     {"diff", zp_cmd_diff, "PLAN.json PLAN.json [--json]",
      "what differs between two plans; exit status 4 when a decision does", true},
     {"compare", zp_cmd_compare, "FILE.dz|PLAN.json... [--plan NAME]... [--json] [--html F]",
@@ -42,6 +42,12 @@ static const zp_verb verbs[] = {
     {"doctor", zp_cmd_doctor, "", "what was found on this machine", false},
     {"completion", zp_cmd_completion, "bash|zsh|fish", "completion for a shell, on standard output", false},
 };
+const char zp_exit_statuses[] =
+    "0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
+    "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
+    "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted;\n"
+    "70 a bug of zplan: a plan that did not pass its proof, nothing was written";
+
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 int zp_verb_count(void) { return N_VERBS; }

@@ -30,6 +30,8 @@ static libraries built_with(zp_arena *arena) {
   return rows;
 }
 
+const char *zp_version(void) { return ZPLAN_VERSION; }
+
 const char *zp_version_line(zp_arena *arena) {
   return zp_format(arena, "zplan %s%s%s", ZPLAN_VERSION, *ZPLAN_COMMIT ? " commit " : "", ZPLAN_COMMIT);
 }

@@ -2,6 +2,8 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <zplan/buf.h>
+#include <zplan/reference.h>
+#include <zplan/software.h>
 #include "driver.h"
 
 static bool is_word_list(const char *value) {
@@ -20,15 +22,45 @@ static const char *words_of(zp_arena *arena, const char *value) {
   return words;
 }
 
+/* What `zplan explain` knows: for its first word. */
+static const char *explained(zp_arena *arena) {
+  zp_strings words = zp_explain_words(arena);
+  zp_buf list = zp_buf_new(arena);
+  for (int i = 0; i < words.len; i++) {
+    bool again = false;
+    for (int k = 0; k < i && !again; k++) again = strcmp(words.data[i], words.data[k]) == 0;
+    if (!again) zp_buf_printf(&list, "%s%s", i ? " " : "", words.data[i]);
+  }
+  return list.data;
+}
+
 /* Words that come first after a verb: "deepspeed|megatron|slurm FILE.dz ..." as "deepspeed megatron slurm"; NULL: a
  * file or an option does. */
 static const char *first_words(zp_arena *arena, const zp_verb *verb) {
+  if (strcmp(verb->name, "explain") == 0) return explained(arena);
   char *words = zp_strndup(arena, verb->arguments, strcspn(verb->arguments, " "));
   for (char *p = words; *p; p++) {
     if (!islower((unsigned char)*p) && *p != '|') return NULL;
     if (*p == '|') *p = ' ';
   }
   return *words ? words : NULL;
+}
+
+/* Values of options that are words of the language: keys for --set and --why-not, programs for --for. NULL: none. */
+static const char *language_words(zp_arena *arena, const char *option) {
+  zp_strings words = {0};
+  bool keys = strcmp(option, "--set") == 0, decisions = strcmp(option, "--why-not") == 0;
+  if (strcmp(option, "--for") == 0) words = zp_software_words(arena);
+  zp_reference_pages pages = zp_reference(arena);
+  for (int p = 0; p < pages.len && (keys || decisions); p++) {
+    const zp_reference_page *page = &pages.data[p];
+    bool plan = strcmp(page->name, "plan") == 0, train = keys && strcmp(page->name, "train") == 0;
+    for (int i = 0; i < page->rows.len && (plan || train); i++)
+      zp_push(arena, &words, zp_format(arena, "%s=", page->rows.data[i].key));
+  }
+  zp_buf list = zp_buf_new(arena);
+  for (int i = 0; i < words.len; i++) zp_buf_printf(&list, "%s%s", i ? " " : "", words.data[i]);
+  return words.len ? list.data : NULL;
 }
 
 static bool is_file(const char *value) { return value && strcmp(value, "FILE") == 0; }
@@ -52,8 +84,11 @@ static void put_bash_values(zp_buf *out) {
   zp_buf_puts(out, "  case $prev in\n");
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option option = zp_option_at(i);
-    const char *words = words_of(out->arena, option.value);
-    if (words)
+    const char *words = words_of(out->arena, option.value), *language = language_words(out->arena, option.name);
+    if (language)
+      zp_buf_line(out, "    %s) compopt -o nospace 2>/dev/null; COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;",
+                  option.name, language);
+    else if (words)
       zp_buf_line(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;", option.name, words);
     else if (is_file(option.value))
       zp_buf_line(out, "    %s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;", option.name);
@@ -64,11 +99,12 @@ static void put_bash_values(zp_buf *out) {
 }
 
 static void put_bash_first(zp_buf *out) {
-  zp_buf_puts(out, "  case $COMP_CWORD-$verb in\n");
+  zp_buf_puts(out, "  case ${cur%%[!-]*}$COMP_CWORD-$verb in\n"); /* not where an option begins */
   for (int i = 0; i < zp_verb_count(); i++) {
     const char *words = first_words(out->arena, zp_verb_at(i));
     if (words)
-      zp_buf_line(out, "    2-%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;", zp_verb_at(i)->name, words);
+      zp_buf_line(out, "    2-%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\") $(compgen -f -- \"$cur\")); return ;;",
+                  zp_verb_at(i)->name, words);
   }
   zp_buf_puts(out, "  esac\n");
 }
@@ -140,7 +176,8 @@ static void put_fish(zp_buf *out) {
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option option = zp_option_at(i);
     bool is_long = strncmp(option.name, "--", 2) == 0;
-    const char *words = words_of(arena, option.value);
+    const char *words = words_of(arena, option.value), *language = language_words(arena, option.name);
+    if (language) words = language;
     zp_buf_printf(out, "complete -c zplan%s -%c %s", fish_condition(arena, i), is_long ? 'l' : 's',
                   option.name + (is_long ? 2 : 1));
     if (words)

@@ -1,8 +1,10 @@
-/* zplan explain: pages of error codes; why a plan is best; what another choice would cost. */
+/* zplan explain: pages of error codes; what a key, an operation or a flag is; why a plan is best; what another choice
+ * would cost. */
 #include "driver.h"
 
 #include <ctype.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static int explain_code(zp_run_state *run, const char *word) {
   zp_diag_code code = zp_code_by_name(zp_format(run->arena, "Z%s", word + 1));
@@ -20,6 +22,27 @@ static bool is_code(const char *word) {
   for (int i = 1; word[i]; i++)
     if (!isdigit((unsigned char)word[i])) return false;
   return true;
+}
+
+/* A file that is there, or a name as files have. */
+static bool is_file(const char *word) {
+  size_t n = strlen(word);
+  bool named = (n > 3 && strcmp(word + n - 3, ".dz") == 0) || (n > 5 && strcmp(word + n - 5, ".json") == 0);
+  return named || strchr(word, '/') || access(word, F_OK) == 0;
+}
+
+static int explain_word(zp_arena *arena, const char *word) {
+  const char *text = zp_explain_word(arena, word);
+  if (text) {
+    zp_say(stdout, "%s", text);
+    return ZP_EXIT_OK;
+  }
+  zp_strings words = zp_explain_words(arena);
+  const char *near = zp_closest(word, words.data, words.len);
+  if (near) return zp_usage_error("nothing is called `%s`; did you mean `%s`?", word, near);
+  return zp_usage_error("`%s` is no file, key, operation, flag or error code; `zplan explain --reference blocks` lists "
+                        "keys",
+                        word);
 }
 
 /* Searches once more with the asked-for constraints on top of those of the file. */
@@ -46,6 +69,11 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
 int zp_cmd_explain(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run, o->files.data[0]);
+  if (o->reference) {
+    if (o->files.len) return zp_usage_error("`zplan explain --reference` takes no file");
+    return zp_print_reference(run, o->reference);
+  }
+  if (o->files.len == 1 && !o->why_not && !is_file(o->files.data[0])) return explain_word(run->arena, o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

@@ -52,7 +52,10 @@ typedef struct zp_builtin {
   /* What the call is; NULL: the operation on its operands. False after reporting. */
   bool (*apply)(zp_elab *e, zp_call *call, zp_value *value);
   zp_op along_columns; /* with an axis: the operation along the columns; 0: it is built along positions alone */
+  const char *meaning, *example; /* a phrase; a statement */
 } zp_builtin;
+int zp_builtin_count(void);
+const zp_builtin *zp_builtin_at(int index);
 
 struct zp_call {
   const zp_builtin *row;

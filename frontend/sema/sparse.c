@@ -2,6 +2,7 @@
  * depends on the sequence is checked by the op's rule. */
 #include <zplan/sparse.h>
 #include "elaborate.h"
+#include "reference_internal.h"
 
 static const char prefix[] = "sparse.";
 
@@ -139,4 +140,63 @@ bool zp_slot_sparse(zp_elab *e, const zp_slot *slot, const char *name, const zp_
                          zp_value_kind_name(&slot->value));
   zp_diag_help(d, "for instance `%s = sparse.sliding(block = 64, window = 3)`", name);
   return false;
+}
+
+/* ---- the reference ---- */
+
+static const struct {
+  const char *name, *meaning;
+} argument_words[] = {
+    {"block", "positions on a side of a block"},
+    {"local", "blocks of a local window"},
+    {"global", "blocks that all see: their number, or a list of which"},
+    {"patterns", "different choices of global blocks, over the heads"},
+    {"horizontal", "global blocks also see all"},
+    {"windows", "blocks of the local windows, one after the other; the last is repeated"},
+    {"random", "blocks drawn at random for every row of blocks"},
+    {"seed", "seed of the draw"},
+    {"window", "blocks around the diagonal, an odd number"},
+    {"stride", "blocks from one column that all see to the next"},
+};
+
+static const char *const pattern_words[] = {
+    [ZP_SPARSE_FIXED] = "local windows and fixed global blocks (Sparse Transformer)",
+    [ZP_SPARSE_VARIABLE] = "local windows of several sizes, global and random blocks",
+    [ZP_SPARSE_SLIDING] = "a window around the diagonal",
+    [ZP_SPARSE_BIGBIRD] = "a window, global and random blocks (BigBird)",
+    [ZP_SPARSE_LONGFORMER] = "a window and global blocks (Longformer)",
+    [ZP_SPARSE_STRIDED] = "a local window and every so many columns (Sparse Transformer)",
+};
+
+static zp_reference_row row_of(zp_arena *arena, const argument *arg) {
+  zp_reference_row row = {.key = arg->name, .range = "", .meaning = "", .example = arg->name};
+  const char *missing = zp_format(arena, "%lld", (long long)arg->missing);
+  for (size_t i = 0; i < sizeof argument_words / sizeof *argument_words; i++)
+    if (strcmp(argument_words[i].name, arg->name) == 0) row.meaning = argument_words[i].meaning;
+  row.type = arg->kind == COUNT ? "whole number" : arg->kind == LIST ? "list of whole numbers" : "true, false";
+  row.unless = arg->kind == COUNT  ? missing
+               : arg->kind == LIST ? zp_format(arena, "[%s]", missing)
+               : arg->missing      ? "true"
+                                   : "false";
+  if (arg->kind != FLAG) row.range = zp_format(arena, "%lld or more", (long long)arg->least);
+  row.written = zp_format(arena, "%s = %s", arg->name, row.unless);
+  row.outside = zp_format(arena, arg->kind == FLAG ? "%s = 5" : arg->kind == LIST ? "%s = [-1]" : "%s = -1", arg->name);
+  return row;
+}
+
+void zp_reference_sparse(zp_arena *arena, zp_reference_pages *pages) {
+  for (int kind = 0; kind < N_KINDS; kind++) {
+    const char *name = zp_format(arena, "%s%s", prefix, zp_sparse_name((zp_sparse_kind)kind));
+    zp_reference_page page = {
+        .name = name,
+        .within = "attention.pattern",
+        .kind = ZP_REFERENCE_OPERATION,
+        .meaning = pattern_words[kind],
+        .example = zp_format(arena, "y = attention(x, x, x, heads = 2, pattern = %s(block = 16))", name)};
+    for (int i = 0; i < MAX_ARGUMENTS && arguments[kind][i].name; i++) {
+      zp_reference_row row = row_of(arena, &arguments[kind][i]);
+      zp_push(arena, &page.rows, row);
+    }
+    zp_push(arena, pages, page);
+  }
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Links of the documents without a network: each names a file or folder that is there, and a heading that the page has.
+"""Links of the documents without a network: each names a file or folder that is there, and a heading that the page has. Also the size of
+README and the number of commands of the guide's ten tasks.
 
 usage: links.py [FOLDER]        FOLDER: an installed copy's share/doc/zplan (default: the source tree's tracked files)
 """
@@ -58,6 +59,13 @@ def dead_links(page):
     return dead
 
 
+def tasks(text):
+    """Commands of each task of the guide's first page."""
+    part = text[text.index("## Ten tasks"):text.index("## Pages")]
+    return {task.split("\n")[0]: len(re.findall(r"^\$ .*", task, re.M)) + len(re.findall(r"^\$ .*(?:&&|;) *zplan", task, re.M))
+            for task in part.split("\n### ")[1:]}
+
+
 def pages_of(folder):
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in ("build", "out", "node_modules") and not name.startswith("."))
@@ -74,6 +82,8 @@ def main():
     tally.check("links of %d pages" % len(pages), len(pages) > 20)
     size = os.path.getsize(os.path.join(folder, "README.md"))
     tally.check("README.md has at most %d bytes" % README_BYTES, size <= README_BYTES, str(size))
+    found = tasks(read(os.path.join(folder, "docs", "guide", "README.md")))
+    tally.check("ten tasks of at most three commands", len(found) == 10 and all(1 <= n <= 3 for n in found.values()), str(found))
     with harness.Scratch() as scratch:
         page = os.path.join(scratch, "page.md")
         with open(page, "w", encoding="utf-8") as file:

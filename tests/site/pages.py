@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs every command of the documents and compares what it prints with what the page says.
 
-usage: pages.py [--write] [--jobs N] [PAGE.md...]
+usage: pages.py [--write|--write-all] [--jobs N] [PAGE.md...]
 
-    --write     puts what the commands print into the pages
+    --write     puts what the commands print into the pages where it differs; --write-all: measured numbers, too
     PAGE.md     these pages alone (default: README.md and all of docs/guide)
 
 A page is one session in a folder of its own, where `examples` is that of the source tree. In its Markdown:
@@ -17,8 +17,11 @@ A page is one session in a folder of its own, where `examples` is that of the so
     <!-- output: WORDS -->      of the console block that follows, separated by `;`:
         measured                numbers depend on the machine: only the text around them is compared
         status N                how each command ends (default: 0)
-        lines A..B, C            the page shows these lines; negative ones count from the end
+        lines A..B, C           the page shows these lines; negative ones count from the end
         match REGEX             the page shows lines in which it is found
+        without REGEX           `...` stands for what it matches
+        first, any              the first line alone is compared, or none: the others depend on the machine
+    <!-- not run: WHY -->       of the indented or fenced block that follows: without it, commands that no test runs are a fault
 """
 import argparse
 import concurrent.futures
@@ -34,8 +37,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-ROOT, SECONDS, HOME = harness.ROOT, 900, "/home/me"
+ROOT, SECONDS, HOME = harness.ROOT, 1800, "/home/me"
 FENCE = re.compile(r"^```(\w*)\s*$")
+COMMAND = re.compile(r"\s*(?:\$ |[A-Z]+=\S+ )?(?:zplan|cmake|git|python3|export|sbatch|\.?/?(?:examples|tests|build)/\S+|\S*/zplan)(?: |$)")
 COMMENT = re.compile(r"^<!--\s*(file|run|output):\s*(.*?)\s*-->\s*$")
 
 
@@ -48,7 +52,7 @@ def parse_options(words):
     options = {}
     for word in words.split(";"):
         name, _, value = word.strip().partition(" ")
-        if name not in ("measured", "status", "lines", "match"):
+        if name not in ("measured", "status", "lines", "match", "without", "first", "any"):
             raise ValueError("`%s` is no word of `output:`" % name)
         options[name] = value.strip() or True
     return options
@@ -97,6 +101,24 @@ def steps_of(lines):
     return steps
 
 
+def never_run(lines):
+    """Commands that stand in a block which is not run, and is not said to be."""
+    out, excused, fenced, before = [], False, None, ""
+    for line in lines:
+        fence = re.match(r"^```(\w*)", line)
+        if fence:
+            fenced = None if fenced is not None else fence[1] or "text"
+        inside = fenced not in (None, "console") or (fenced is None and line.startswith("    "))
+        if line.startswith("<!-- not run:"):
+            excused = True
+        elif inside and not excused and COMMAND.match(line) and not (fenced is None and re.match(r"\s*([-|]|\d+\.) ", before)):
+            out.append(line.strip())
+        elif not inside and line.strip() and not fence:
+            excused = False
+        before = line if line.strip() else before
+    return out
+
+
 # ---- running ----
 
 class Session:
@@ -116,12 +138,13 @@ class Session:
         self.above = folder
 
     def run(self, words):
-        """Exit status and lines; the folder in which a command ends is that of the next."""
-        script = "%s\nstatus=$?\npwd >%s/.folder\nexit $status\n" % (words, self.above)
-        done = subprocess.run(["bash", "-c", script], cwd=self.folder_now, env=self.env, stdin=subprocess.DEVNULL,
+        """Exit status and lines; the folder and the PATH with which a command ends are those of the next."""
+        script = "%s\nstatus=$?\n{ pwd; echo \"$PATH\"; } >%s/.after\nexit $status\n" % (words, self.above)
+        env = {k: v for k, v in self.env.items() if k not in ("CC", "CXX") or "cmake" not in words}  # which are for trainers
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder_now, env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
-        with open(os.path.join(self.above, ".folder"), encoding="utf-8") as file:
-            self.folder_now = file.read().rstrip("\n")
+        with open(os.path.join(self.above, ".after"), encoding="utf-8") as file:
+            self.folder_now, self.env["PATH"] = file.read().rstrip("\n").split("\n")
         text = done.stdout.decode("utf-8", "replace").replace(self.folder, HOME + "/zplan").replace(self.above, HOME)
         return done.returncode, [line.rstrip() for line in text.rstrip("\n").split("\n")] if text.strip() else []
 
@@ -136,7 +159,9 @@ def ranges(words, count):
 
 
 def shown(lines, options):
-    """The lines that the page has, `...` where it leaves some out."""
+    """The lines that the page has, `...` where it leaves something out."""
+    if "without" in options:
+        lines = [re.sub(options["without"], " ...", line) for line in lines]
     if "lines" in options:
         kept = ranges(options["lines"], len(lines))
     elif "match" in options:
@@ -156,9 +181,11 @@ def comparable(lines, options):
     """Lines without what differs from machine to machine."""
     if "measured" not in options:
         return lines
+    if "any" in options:
+        return []
     out = []
-    for line in lines:
-        if line.startswith("warning[Z0706]"):  # ranks that share cores
+    for line in lines[:1] if "first" in options else lines:
+        if line.startswith(("warning[Z0706]", "warning: the machine is busy")):  # ranks that share cores
             continue
         line = re.sub(r"products by .*?(?=,)", "products by #", line)
         line = re.sub(r"[-+]?\d[\d.,:]*(e[-+]?\d+)?", "#", line)
@@ -171,7 +198,7 @@ def check_page(page, write):
     """Faults of a page; with `write` it is written again."""
     with open(page, encoding="utf-8") as file:
         lines = file.read().split("\n")
-    faults, changes = [], []
+    faults, changes = ["%s: no test runs it" % command for command in never_run(lines)], []
     with harness.Scratch() as folder:
         session = Session(folder, page)
         for step in steps_of(lines):
@@ -194,8 +221,10 @@ def check_page(page, write):
                 continue
             command, now = step[1], shown(out, options)
             stands = lines[command.first:command.last]
-            if comparable(now, options) != comparable(stands, options):
+            same = comparable(now, options) == comparable(stands, options)
+            if not same or write == "all":
                 changes.append((command.first, command.last, now))
+            if not same:
                 difference = difflib.unified_diff(comparable(stands, options), comparable(now, options), "page", "command", lineterm="", n=1)
                 faults.append("$ %s\n%s" % (words, "\n".join(difference)))
     if write and changes:
@@ -208,11 +237,13 @@ def check_page(page, write):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", action="store_const", const="changed")
+    parser.add_argument("--write-all", action="store_const", const="all", dest="write")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("pages", nargs="*")
     options = parser.parse_args()
     harness.require_zplan()
+    harness.build_quickly()
     pages = [os.path.abspath(page) for page in options.pages] or [os.path.join(ROOT, "README.md")] + sorted(
         glob.glob(os.path.join(ROOT, "docs", "guide", "*.md")))
     tally = harness.Tally()

@@ -19,13 +19,17 @@ WIDTHS, THEMES = (360, 768, 1440), ("light", "dark")
 MOST_BYTES, MOST_SECONDS = 2_000_000, 1  # of one page; seconds of processor time until it has drawn itself
 PREFIX = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "days": 86400, "%": 0.01, "B": 1, "FLOP": 1, "tokens": 1}
+# What is an estimate of the cost model; all else is exact or measured.
+ESTIMATES = re.compile(r"estimate\.(step_s|tokens|mfu|hfu|peak_bytes|\w+_s$)|^training\.(seconds|device|dollars)|^timeline\.\w+_s|cost_s$|certificate\.b|"
+                       r"^front\.\d+\.(step|tokens|peak)|memory\.(context|comm)|_update\.\w+_s|predicted_ms|^sides\.terms|^sides\.plans\.\d+\.(step|tok|mfu|peak_b|run)|"
+                       r"^machine\.groups.*_s$")
 FIGURES = """JSON.stringify([...document.querySelectorAll('[data-kind]')].map(e => ({text: e.textContent, kind: e.dataset.kind,
   path: e.dataset.path, over: e.dataset.over, sum: e.dataset.sum, value: e.getAttribute('value') || e.dataset.value})))"""
 
 
 def read_figure(text):
-    """(value, half a unit of its last digit) of "10.3 min", "$1.2k", "6.775 k tokens/s"."""
-    found = re.fullmatch(r"\$?(-?\d+(?:\.(\d+))?(?:e[+-]?\d+)?) ?(%|[a-zA-Z]*)(?: ?(FLOP|tokens|B))?(/s)?", text)
+    """(value, half a unit of its last digit) of "~10.3 min", "$1.2k", "6.775 k"."""
+    found = re.fullmatch(r"~?\$?(-?\d+(?:\.(\d+))?(?:e[+-]?\d+)?) ?(%|[a-zA-Z]*)(?: ?(FLOP|tokens|B))?(/s)?", text)
     number, places, unit = float(found[1]), len(found[2] or ""), found[3]
     if unit in UNITS:
         scale = UNITS[unit]
@@ -66,6 +70,10 @@ def check_figures(tally, where, page, data, least):
         except (KeyError, IndexError, TypeError, StopIteration, ValueError) as error:
             tally.check(where + "figure", False, "%s: %r" % (figure, error))
             continue
+        estimate = (any(ESTIMATES.search(path) and look_up(data, path) for path in figure["sum"].split()) if figure.get("sum")
+                    else bool(ESTIMATES.search(figure["path"])))
+        if figure["kind"] != "ratio" and estimate != figure["text"].startswith("~"):
+            tally.check(where + "~ before estimates alone", False, str(figure))
         if abs(shown - right) > half * 1.001 + 1e-9 * abs(right):
             tally.check(where + "figure", False, "%s: should be %r" % (figure, right))
     return figures
@@ -250,6 +258,31 @@ def check_theme(tally, case, page):
     tally.check("theme: switch and print", light != dark and printed == (light, 0) and page.run(colour) == dark, "%s %s %s" % (light, dark, printed))
 
 
+def check_inputs(tally, folder):
+    """What is no log, no front or an older plan: a clear answer, and no page where there is none."""
+    plan, out = os.path.join(folder, "split.json"), os.path.join(folder, "bad.html")
+    texts = {"another program's log": "I1129 iteration 1/ 10 | loss: 3.1\nstep 2 loss 3.0\n", "an empty log": "", "a list": "[1, 2]\n", "bytes": "\x00\xff\n"}
+    for name, text in texts.items():
+        path = os.path.join(folder, "bad.log")
+        with open(path, "w", encoding="latin-1") as file:
+            file.write(text)
+        outcome = harness.zplan("report", plan, "--log", path, "--html", out)
+        tally.check(name + " is refused", outcome.status == 1 and "error" in outcome.err and not os.path.exists(out), outcome.tail())
+        outcome = harness.zplan("report", plan, "--front", path, "--html", out)
+        tally.check(name + " is no front", outcome.status == 1 and "error" in outcome.err and not os.path.exists(out), outcome.tail())
+    with open(plan, encoding="utf-8") as file:
+        old = file.read()
+    for was, now in (('"2.0"', '"1.0"'), ("saved_offloaded", "saved_away"), ("offloaded_stride", "away_stride"), ("offloaded_slots", "away_slots"),
+                     ("offloaded_staging", "away_staging")):
+        old = old.replace(was, now)
+    path = os.path.join(folder, "format1.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(old)
+    outcome = harness.zplan("report", path, "--html", out)
+    tally.check("a plan of format 1 is drawn", outcome.status == 0 and data_of(out)["plan"]["plan_hash"] == data_of(os.path.join(folder, "split.html"))["plan"]["plan_hash"],
+                outcome.tail())
+
+
 NASTY = "</script><script>document.title='RAN'</script><img src=x onerror=\"document.title='RAN'\">\u202e"
 
 
@@ -300,6 +333,7 @@ def main():
         for case in cases:
             check_page(tally, case, folder, page, options.pictures)
         check_theme(tally, cases[1], page)
+        check_inputs(tally, folder)
         check_hostile(tally, folder, page)
     return tally.finish()
 

@@ -409,7 +409,9 @@ def completions(folder):
     with open(script, "w") as file:
         file.write(zplan("completion", "bash").stdout)
     for words, want in ((("zplan", "expl"), "explain"), (("zplan", "explain", "--wh"), "--why-not"),
-                        (("zplan", "x.dz", "--color", "ne"), "never"), (("zplan", "x.dz", "--par"), "--pareto")):
+                        (("zplan", "x.dz", "--color", "ne"), "never"), (("zplan", "x.dz", "--par"), "--pareto"),
+                        (("zplan", "explain", "attenti"), "attention"), (("zplan", "explain", "--reference", "mess"), "messages"),
+                        (("zplan", "x.dz", "--set", "zer"), "zero="), (("zplan", "x.dz", "--for", "fsdp-c"), "fsdp-compiled")):
         line = "source %s; COMP_WORDS=(%s); COMP_CWORD=%d; _zplan; echo \"${COMPREPLY[@]}\"" % (
             script, " ".join(words), len(words) - 1)
         got = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=folder).stdout.split()

@@ -86,21 +86,18 @@ static void read_train(zp_reader *reader, const zp_settings *settings, const zp_
   }
 }
 
-/* How much of a device's memory a plan may use unless it says otherwise. Both assumed: on a GPU the rest covers what
- * the arena and `context` do not count; a CPU node also runs an operating system. */
-static double default_memory_fraction(const zp_cluster *cluster) { return cluster->node.device.is_cpu ? 0.80 : 0.94; }
-
-/* Time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to 0.7 %
- * longer than the fastest of its group (docs/evidence/accuracy.md): less than that the model does not tell apart. */
-static const double DEFAULT_ROBUST = 0.005;
+/* How much of a device's memory a plan may use unless it says otherwise. */
+static double default_memory_fraction(const zp_cluster *cluster) {
+  return (cluster->node.device.is_cpu ? ZP_CPU_MEMORY_PERCENT : ZP_GPU_MEMORY_PERCENT) / 100.0;
+}
 
 static void read_one_plan(zp_reader *reader, const zp_item *item, const zp_settings *settings) {
   const zp_attrs none = {0};
   zp_env env = {.module = reader->main, .scope = reader->main->lets, .item = item};
-  zp_constraints plan = {.name = item ? item->name.text : NULL,
-                         .span = item ? item->span : ZP_NO_SPAN,
-                         .robust = DEFAULT_ROBUST,
-                         .memory_fraction = default_memory_fraction(&reader->spec->cluster)};
+  zp_constraints plan = *(const zp_constraints *)zp_plan_schema.unwritten;
+  plan.name = item ? item->name.text : NULL;
+  plan.span = item ? item->span : ZP_NO_SPAN;
+  plan.memory_fraction = default_memory_fraction(&reader->spec->cluster);
   zp_attrs attrs = zp_override_attrs(reader, item ? &item->attrs : &none, &settings->plan);
   zp_read_plan(reader, &env, &attrs, &plan);
   zp_push(reader->arena, &reader->spec->plans, plan);

@@ -51,6 +51,13 @@ static const struct {
     [ZP_FIELD_REAL] = {ZP_DIM_NONE, ZP_RANGE_ANY, -HUGE_VAL, HUGE_VAL, ""},
 };
 
+const char *zp_plausible_text(zp_field_kind kind) { return kind <= ZP_FIELD_SHARE ? number_kinds[kind].limits : ""; }
+
+zp_range zp_range_of(const zp_field *field) {
+  bool number = field->kind <= ZP_FIELD_SHARE || field->kind == ZP_FIELD_REAL;
+  return field->range || !number ? field->range : number_kinds[field->kind].range;
+}
+
 static bool is_plausible(zp_reader *reader, const zp_field *field, const zp_expr *expr, double number) {
   double low = number_kinds[field->kind].low, high = number_kinds[field->kind].high;
   if (number <= high && (number >= low || number == 0)) return true;
@@ -61,9 +68,9 @@ static bool is_plausible(zp_reader *reader, const zp_field *field, const zp_expr
 }
 
 static void store_number(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
-  zp_range range = field->range ? field->range : number_kinds[field->kind].range;
   double number;
-  bool ok = zp_read_number(reader, env, expr, field->key, number_kinds[field->kind].dimension, range, &number);
+  bool ok =
+      zp_read_number(reader, env, expr, field->key, number_kinds[field->kind].dimension, zp_range_of(field), &number);
   if (!ok || !is_plausible(reader, field, expr, number) || field->offset == ZP_CHECK_ONLY) return;
   char *target = (char *)base + field->offset;
   if (field->kind == ZP_FIELD_BYTES)

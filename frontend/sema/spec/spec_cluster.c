@@ -21,8 +21,8 @@ static void read_group(zp_reader *reader, const zp_env *env, const zp_expr *expr
   bool counted = expr->kind == ZP_EXPR_BINARY && expr->op == ZP_OPR_MUL;
   int64_t nodes = 1;
   if (counted && !zp_read_whole(reader, env, expr->left, "nodes", ZP_RANGE_ONE_OR_MORE, &nodes)) return;
-  if (nodes > 1 << 20) {
-    zp_report(reader->diags, ZP_Z0306, expr->span, "`nodes` must be at most %d", 1 << 20);
+  if (nodes > ZP_MOST_NODES) {
+    zp_report(reader->diags, ZP_Z0306, expr->span, "`nodes` must be at most %d", ZP_MOST_NODES);
     return;
   }
   zp_node_group group = {.nodes = (int)nodes};
@@ -47,8 +47,8 @@ static void read_nodes(zp_reader *reader, const zp_env *env, const zp_attr *attr
   }
   int64_t nodes;
   if (!zp_read_whole(reader, env, attr->value, "nodes", ZP_RANGE_ONE_OR_MORE, &nodes)) return;
-  if (nodes > 1 << 20)
-    zp_report(reader->diags, ZP_Z0306, attr->value->span, "`nodes` must be at most %d", 1 << 20);
+  if (nodes > ZP_MOST_NODES)
+    zp_report(reader->diags, ZP_Z0306, attr->value->span, "`nodes` must be at most %d", ZP_MOST_NODES);
   else
     cluster->nodes = (int)nodes;
 }
@@ -80,19 +80,28 @@ static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr
 
 static const zp_word topologies[] = {{"fat_tree", ZP_FAT_TREE}, {"rail", ZP_RAIL}, {NULL, 0}};
 
+static const cluster_reading unwritten = {.cluster.oversubscription = 1.0};
+
 static const zp_field fabric_fields[] = {
-    {"base", ZP_FIELD_CUSTOM, .read = read_fabric_base},
-    {"topology", ZP_FIELD_WORD, .offset = offsetof(zp_cluster, topology), .words = topologies},
-    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_cluster, fabric_latency_s), .range = ZP_RANGE_LATENCY},
-    {"oversubscription", ZP_FIELD_REAL, .offset = offsetof(zp_cluster, oversubscription),
-     .range = ZP_RANGE_ONE_OR_MORE},
-    {"collectives", ZP_FIELD_SHARE, .offset = offsetof(zp_cluster, collective_share)},
-    {"staged", ZP_FIELD_BOOL, .offset = offsetof(zp_cluster, host_staged)},
+    {"base", ZP_FIELD_CUSTOM, .read = read_fabric_base, .meaning = "fabric whose numbers this one begins with",
+     .example = "base = std.hw.rail(oversubscription = 2)", .missing = "none"},
+    {"topology", ZP_FIELD_WORD, .offset = offsetof(zp_cluster, topology), .words = topologies,
+     .meaning = "how the cards of a node are connected: to one tree, or one tree a card",
+     .example = "topology = \"rail\""},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_cluster, fabric_latency_s), .range = ZP_RANGE_LATENCY,
+     .meaning = "time of a message through the switches, beyond that of the cards", .example = "latency = 2us"},
+    {"oversubscription", ZP_FIELD_REAL, .offset = offsetof(zp_cluster, oversubscription), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "by how much the core is slower than all cards together", .example = "oversubscription = 2"},
+    {"collectives", ZP_FIELD_SHARE, .offset = offsetof(zp_cluster, collective_share),
+     .meaning = "share of the bandwidth that collectives reach", .example = "collectives = 80%",
+     .missing = "the collectives' own figures"},
+    {"staged", ZP_FIELD_BOOL, .offset = offsetof(zp_cluster, host_staged),
+     .meaning = "messages pass through host memory, as without GPUDirect", .example = "staged = true"},
     {"bandwidth", ZP_FIELD_FOREIGN,
      .note = "the bandwidth between nodes is that of their cards: `nic { count = 8  bandwidth = 25GB/s }` in the node; "
              "what collectives reach of it is `collectives = 80%`"},
 };
-static const zp_schema fabric_schema = ZP_SCHEMA("fabric", fabric_fields, 0);
+const zp_schema zp_fabric_schema = ZP_SCHEMA_WITH("fabric", fabric_fields, 0, &unwritten);
 
 /* The attributes of a fabric item into a cluster. */
 static void read_fabric_item(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_cluster *cluster) {
@@ -101,7 +110,7 @@ static void read_fabric_item(zp_reader *reader, const zp_env *env, const zp_attr
     zp_diag_help(d, "for example `%s = std.hw.rail(oversubscription = 2)`", attr->key.text);
     return;
   }
-  zp_read_item(reader, env, attr->value, ZP_ITEM_FABRIC, &fabric_schema, cluster);
+  zp_read_item(reader, env, attr->value, ZP_ITEM_FABRIC, &zp_fabric_schema, cluster);
 }
 
 static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
@@ -110,7 +119,7 @@ static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr
 
 static void read_fabric(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   if (attr->op == ZP_ATTR_BLOCK)
-    zp_read_attrs(reader, env, &fabric_schema, &attr->body, base);
+    zp_read_attrs(reader, env, &zp_fabric_schema, &attr->body, base);
   else
     read_fabric_item(reader, env, attr, base);
 }
@@ -118,10 +127,19 @@ static void read_fabric(zp_reader *reader, const zp_env *env, const zp_attr *att
 /* ---- the block ---- */
 
 static const zp_field cluster_fields[] = {
-    {"nodes", ZP_FIELD_CUSTOM, .read = read_nodes},
-    {"node", ZP_FIELD_CUSTOM, .read = read_node_attr},
-    {"fabric", ZP_FIELD_CUSTOM, .read = read_fabric},
-    {"price", ZP_FIELD_CUSTOM, .read = read_price},
+    {"nodes", ZP_FIELD_CUSTOM, .read = read_nodes, .range = ZP_RANGE_ONE_OR_MORE, .most = ZP_MOST_NODES,
+     .meaning = "number of nodes, or a list of several node types", .example = "nodes = 4",
+     .missing = "required, unless `--gpus` or `--nodes` says it"},
+    {"node", ZP_FIELD_CUSTOM, .read = read_node_attr, .block = &zp_node_schema,
+     .meaning = "type of the nodes: by name, or a block",
+     .example = "node = std.hw.cpu_generic(cores = 4, memory = 8GiB)",
+     .missing = "required, unless `nodes` lists types"},
+    {"fabric", ZP_FIELD_CUSTOM, .read = read_fabric, .block = &zp_fabric_schema,
+     .meaning = "network between the nodes: by name, or a block",
+     .example = "fabric = std.hw.rail(oversubscription = 2)", .missing = "a network without oversubscription"},
+    {"price", ZP_FIELD_CUSTOM, .read = read_price, .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "dollars of a device hour; a list has one for each node type", .example = "price = 2.5",
+     .missing = "=0"},
     {"gpus", ZP_FIELD_FOREIGN,
      .note = "write `nodes = ...`; a node says how many devices it has, and `--gpus N` uses a part"},
 };
@@ -246,7 +264,9 @@ static void finish_groups(zp_reader *reader, cluster_reading *r, bool node_given
 
 void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_name name, zp_cluster *cluster) {
   int before = zp_diags_errors(reader->diags);
-  cluster_reading r = {.cluster = {.name = name.text, .span = name.span, .oversubscription = 1.0}};
+  cluster_reading r = unwritten;
+  r.cluster.name = name.text;
+  r.cluster.span = name.span;
   zp_read_attrs(reader, env, &zp_cluster_schema, attrs, &r);
   static const char *const needed[] = {"nodes", "node"};
   static const char *const examples[] = {"nodes = 4", "node = std.hw.dgx_a100"};

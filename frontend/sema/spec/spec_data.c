@@ -27,69 +27,121 @@ typedef struct data_args {
 static void read_masked_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 static void read_cut_source(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 
+/* Masked: the share of arXiv 1810.04805; spans as in arXiv 1910.10683. */
+static const data_args unwritten = {
+    .data.end = -1, .mask_token = -1, .mask_rate = 0.15, .spans = {.rate = 0.15, .mean = 3, .sentinel = -1, .eos = 1}};
+
 static const zp_field tokens_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats},
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "token files, with * and ?",
+     .example = "path = \"*.bin\"", .missing = "required"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats, .meaning = "format of the files",
+     .example = "format = \"llmc\"", .missing = "as the files say"},
 };
 static const zp_field text_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "text file",
+     .example = "path = \"text.txt\"", .missing = "required"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the shuffle", .example = "seed = 1"},
     {"tokenizer", ZP_FIELD_REFUSED,
      .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
 };
 static const zp_field lines_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "text file",
+     .example = "path = \"text.txt\"", .missing = "required"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the shuffle", .example = "seed = 1"},
 };
 static const zp_field documents_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"end", ZP_FIELD_INT64, .offset = offsetof(data_args, data.end), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "token files, with * and ?",
+     .example = "path = \"*.bin\"", .missing = "required"},
+    {"end", ZP_FIELD_INT64, .offset = offsetof(data_args, data.end), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "token that ends a sample", .example = "end = 0", .missing = "required"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the shuffle", .example = "seed = 1"},
 };
 static const zp_field synthetic_fields[] = {
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the tokens", .example = "seed = 1"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
 };
 static const zp_field arrays_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "folder of the arrays",
+     .example = "path = \"images\"", .missing = "required"},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
+     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the shuffle", .example = "seed = 1"},
 };
 /* Some tokens of another source are masked, and they are the labels. */
 static const zp_field masked_fields[] = {
-    {"source", ZP_FIELD_CUSTOM, .read = read_masked_source},
-    {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"words", ZP_FIELD_STRING, .offset = offsetof(data_args, mask_words)},
+    {"source", ZP_FIELD_CUSTOM, .read = read_masked_source, .calls = &zp_data_calls,
+     .meaning = "data whose tokens are masked", .example = "source = text(\"text.txt\")", .missing = "required",
+     .outside = "source = 5"},
+    {"token", ZP_FIELD_INT64, .offset = offsetof(data_args, mask_token), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "id of the mask token", .example = "token = 103", .missing = "required"},
+    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION,
+     .meaning = "share of tokens that are predicted", .example = "rate = 15%"},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the draw", .example = "seed = 1"},
+    {"words", ZP_FIELD_STRING, .offset = offsetof(data_args, mask_words),
+     .meaning = "vocab.txt, by which whole words are masked", .example = "words = \"vocab.txt\"",
+     .missing = "single tokens"},
 };
 /* Spans of another source are cut out, and they are the labels. */
 static const zp_field spans_fields[] = {
-    {"source", ZP_FIELD_CUSTOM, .read = read_cut_source},
-    {"sentinel", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.sentinel), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"eos", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.eos), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"start", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.start), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, spans.rate), .range = ZP_RANGE_FRACTION},
-    {"length", ZP_FIELD_REAL, .offset = offsetof(data_args, spans.mean), .range = ZP_RANGE_ONE_OR_MORE},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"source", ZP_FIELD_CUSTOM, .read = read_cut_source, .calls = &zp_data_calls,
+     .meaning = "data that spans are cut out of", .example = "source = text(\"text.txt\")", .missing = "required",
+     .outside = "source = 5"},
+    {"sentinel", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.sentinel), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "id of the first sentinel; later ones are below it", .example = "sentinel = 255",
+     .missing = "required"},
+    {"eos", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.eos), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "id that ends both texts", .example = "eos = 1"},
+    {"start", ZP_FIELD_INT64, .offset = offsetof(data_args, spans.start), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "id that the decoder begins with", .example = "start = 0"},
+    {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, spans.rate), .range = ZP_RANGE_FRACTION,
+     .meaning = "share of tokens that are cut out", .example = "rate = 15%"},
+    {"length", ZP_FIELD_REAL, .offset = offsetof(data_args, spans.mean), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "mean length of a span in tokens", .example = "length = 3"},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of the draw", .example = "seed = 1"},
 };
 enum { MASKED = -1, SPANS = -2 };
 static const zp_function data_functions[] = {
-    {"mix", ZP_DATA_MIX, {"mix", NULL, 0, 0}}, /* read by read_mix */
-    {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
-    {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
-    {"lines", ZP_DATA_LINES, ZP_SCHEMA("lines", lines_fields, 1)},
-    {"documents", ZP_DATA_DOCUMENTS, ZP_SCHEMA("documents", documents_fields, 1)},
-    {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
-    {"arrays", ZP_DATA_ARRAYS, ZP_SCHEMA("arrays", arrays_fields, 1)},
-    {"masked", MASKED, ZP_SCHEMA("masked", masked_fields, 1)},
-    {"spans", SPANS, ZP_SCHEMA("spans", spans_fields, 1)},
+    {"mix",
+     ZP_DATA_MIX,
+     {"mix", NULL, 0, 0, NULL},
+     "several sources, each drawn as often as its weight says",
+     "mix(0.7 * text(\"text.txt\"), 0.3 * text(\"text.txt\"))"}, /* read by read_mix */
+    {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA_WITH("tokens", tokens_fields, 1, &unwritten),
+     "token files: shards of llm.c, or Megatron's indexed datasets", "tokens(\"*.bin\")"},
+    {"text", ZP_DATA_TEXT, ZP_SCHEMA_WITH("text", text_fields, 1, &unwritten), "a text file; every byte is a token",
+     "text(\"text.txt\")"},
+    {"lines", ZP_DATA_LINES, ZP_SCHEMA_WITH("lines", lines_fields, 1, &unwritten),
+     "a text file with a sample on every line; bytes are tokens", "lines(\"text.txt\")"},
+    {"documents", ZP_DATA_DOCUMENTS, ZP_SCHEMA_WITH("documents", documents_fields, 1, &unwritten),
+     "token files in which a token ends every sample", "documents(\"*.bin\", end = 0)"},
+    {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA_WITH("synthetic", synthetic_fields, 1, &unwritten),
+     "tokens that are drawn at random: for measuring", "synthetic(seed = 1)"},
+    {"arrays", ZP_DATA_ARRAYS, ZP_SCHEMA_WITH("arrays", arrays_fields, 1, &unwritten),
+     "a folder with an array for every input of the model, as `zplan data` makes it", "arrays(\"images\")"},
+    {"masked", MASKED, ZP_SCHEMA_WITH("masked", masked_fields, 1, &unwritten),
+     "another source with tokens masked, which are the labels (BERT)", "masked(text(\"text.txt\"), token = 103)"},
+    {"spans", SPANS, ZP_SCHEMA_WITH("spans", spans_fields, 1, &unwritten),
+     "another source with spans cut out, which are the labels (T5)", "spans(text(\"text.txt\"), sentinel = 255)"},
 };
+const zp_functions zp_data_calls = ZP_FUNCTIONS(data_functions);
 /* Stretches of the list: what may stand where. */
 typedef struct choices {
   int first, count;
@@ -220,8 +272,7 @@ static bool read_change(zp_reader *reader, const zp_expr *expr, bool masks, cons
 static bool read_source(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, choices allowed,
                         zp_data *data) {
   int before = zp_diags_errors(reader->diags);
-  data_args args = {.data.end = -1, .mask_token = -1, .mask_rate = 0.15};         /* the share of arXiv 1810.04805 */
-  args.spans = (zp_span_rule){.rate = 0.15, .mean = 3, .sentinel = -1, .eos = 1}; /* as in arXiv 1910.10683 */
+  data_args args = unwritten;
   if (expr->kind == ZP_EXPR_STRING) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "`%s` must say what the file holds", key);
     zp_diag_help(d, "write `text(\"%s\")` for plain text or `tokens(\"%s\")` for token ids", expr->text, expr->text);

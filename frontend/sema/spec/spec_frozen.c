@@ -39,11 +39,17 @@ static void read_of(zp_reader *reader, const zp_env *env, const zp_attr *attr, v
 }
 
 static const zp_field lora_fields[] = {
-    {"rank", ZP_FIELD_INT64, .offset = offsetof(zp_adapt, rank), .range = ZP_RANGE_ONE_OR_MORE},
-    {"alpha", ZP_FIELD_REAL, .offset = offsetof(zp_adapt, alpha), .range = ZP_RANGE_POSITIVE},
-    {"of", ZP_FIELD_CUSTOM, .read = read_of},
-    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_adapt, dropout), .range = ZP_RANGE_BELOW_ONE},
-    {"rslora", ZP_FIELD_BOOL, .offset = offsetof(zp_adapt, by_root)},
+    {"rank", ZP_FIELD_INT64, .offset = offsetof(zp_adapt, rank), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "rank of the adapters", .example = "rank = 16", .missing = "required"},
+    {"alpha", ZP_FIELD_REAL, .offset = offsetof(zp_adapt, alpha), .range = ZP_RANGE_POSITIVE,
+     .meaning = "scale of the adapters times the rank (with `rslora` times its root)", .example = "alpha = 32",
+     .missing = "the rank"},
+    {"of", ZP_FIELD_CUSTOM, .read = read_of, .meaning = "weights that get adapters, by patterns of names",
+     .example = "of = [\"w*\"]", .missing = "required"},
+    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_adapt, dropout), .range = ZP_RANGE_BELOW_ONE,
+     .meaning = "dropout of the adapters' inputs", .example = "dropout = 0.05"},
+    {"rslora", ZP_FIELD_BOOL, .offset = offsetof(zp_adapt, by_root), .meaning = "scale by the root of the rank",
+     .example = "rslora = true"},
     {"r", ZP_FIELD_FOREIGN, .note = "write `rank = ...`"},
     {"lora_alpha", ZP_FIELD_FOREIGN, .note = "write `alpha = ...`"},
     {"target_modules", ZP_FIELD_FOREIGN, .note = "write `of = [\"*attn*.weight\"]`: names of weights"},
@@ -52,7 +58,9 @@ static const zp_field lora_fields[] = {
     {"use_rslora", ZP_FIELD_FOREIGN, .note = "write `rslora = true`"},
     {"use_dora", ZP_FIELD_REFUSED, .note = "adapters have no magnitudes of their own"},
 };
-static const zp_function adapters[] = {{"lora", 0, ZP_SCHEMA("lora", lora_fields, 0)}};
+static const zp_function adapters[] = {{"lora", 0, ZP_SCHEMA("lora", lora_fields, 0), "low-rank adapters (LoRA)",
+                                        "lora(rank = 16, alpha = 32, of = [\"*attn*.weight\"])"}};
+const zp_functions zp_adapt_calls = ZP_FUNCTIONS(adapters);
 
 void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   static const char example[] = "adapt = lora(rank = 16, alpha = 32, of = [\"*attn*.weight\"])";

@@ -4,27 +4,38 @@
 #include "spec_internal.h"
 
 /* Only what is written counts, and what is written is not negative. */
-static const double unwritten = -1;
+#define UNWRITTEN (-1.0)
+
+static const zp_word muon_words[] = {{"adamw", ZP_MUON_NO}, {"muon", ZP_MUON_YES}, {NULL, 0}};
 
 static void read_muon(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  static const zp_word words[] = {{"adamw", ZP_MUON_NO}, {"muon", ZP_MUON_YES}, {NULL, 0}};
   int word;
-  if (zp_read_word(reader, env, attr->value, "optimizer", words, &word))
+  if (zp_read_word(reader, env, attr->value, "optimizer", muon_words, &word))
     ((zp_param_group *)base)->muon = (zp_muon_choice)word;
 }
 
 static const zp_field group_fields[] = {
-    {"pattern", ZP_FIELD_STRING, .offset = offsetof(zp_param_group, pattern)},
-    {"lr_factor", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, lr_factor), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"optimizer", ZP_FIELD_CUSTOM, .read = read_muon},
+    {"pattern", ZP_FIELD_STRING, .offset = offsetof(zp_param_group, pattern),
+     .meaning = "names of parameters, with * and ?", .example = "pattern = \"w*\"", .missing = "required"},
+    {"lr_factor", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, lr_factor), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "factor of the learning rate", .example = "lr_factor = 0.1"},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_param_group, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "weight decay instead of the optimizer's", .example = "weight_decay = 0", .missing = "the optimizer's"},
+    {"optimizer", ZP_FIELD_CUSTOM, .read = read_muon, .words = muon_words,
+     .meaning = "with muon: which of the two updates the group takes", .example = "optimizer = \"adamw\"",
+     .missing = "muon for matrices of layers, else adamw"},
     {"lr", ZP_FIELD_FOREIGN, .note = "a group has a factor of the optimizer's learning rate: `lr_factor = 0.1`"},
 };
-static const zp_function group_functions[] = {{"group", 0, ZP_SCHEMA("group", group_fields, 1)}};
+static const zp_param_group group_unwritten = {.lr_factor = 1, .weight_decay = UNWRITTEN};
+static const zp_function group_functions[] = {{"group", 0, ZP_SCHEMA_WITH("group", group_fields, 1, &group_unwritten),
+                                               "parameters by a pattern of their names",
+                                               "group(\"*.bias\", weight_decay = 0)"}};
+const zp_functions zp_group_calls = ZP_FUNCTIONS(group_functions);
 
 static void read_group(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_train *train) {
   int before = zp_diags_errors(reader->diags);
-  zp_param_group group = {.lr_factor = 1, .weight_decay = unwritten, .span = expr->span};
+  zp_param_group group = group_unwritten;
+  group.span = expr->span;
   if (!zp_read_call(reader, env, expr, "groups", group_functions, 1, &group)) return;
   if (zp_diags_errors(reader->diags) != before) return;
   if (!group.pattern || !group.pattern[0]) {
@@ -32,7 +43,7 @@ static void read_group(zp_reader *reader, const zp_env *env, const zp_expr *expr
     zp_diag_help(d, "for example `group(\"*.bias\", weight_decay = 0)`");
     return;
   }
-  group.decays = group.weight_decay != unwritten;
+  group.decays = group.weight_decay != UNWRITTEN;
   zp_push(reader->arena, &train->groups, group);
 }
 

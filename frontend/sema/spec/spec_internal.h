@@ -70,24 +70,51 @@ typedef struct zp_field {
   const char *note;
   int n;
   size_t each[ZP_OPTION_MOST_VALUES];
+  /* The reference (<zplan/reference.h>), which tests/verify/reference.py reads as a file: */
+  const char *meaning, *example; /* example: as it is written, `batch = 16` */
+  /* What holds where the key is not written: in words, or as a value with '=' in front, which may be written as well.
+   * NULL: what the schema's `unwritten` has. */
+  const char *missing;
+  const char *outside;              /* CUSTOM: a value that is refused; NULL: -1 is */
+  const struct zp_functions *calls; /* CUSTOM: what may stand in its place */
+  double most;                      /* largest value; 0: the kind's */
 } zp_field;
+/* Text of a constant. */
+#define ZP_TEXT_OF(constant) #constant
+#define ZP_TEXT(constant) ZP_TEXT_OF(constant)
 #define ZP_CHECK_ONLY SIZE_MAX
 
 struct zp_schema {
   const char *name; /* as in messages: "train", "adamw" */
   const zp_field *fields;
   int count;
-  int positional; /* calls: the first so many fields may be given without a name */
+  int positional;        /* calls: the first so many fields may be given without a name */
+  const void *unwritten; /* the struct where nothing is written; NULL: all of it is 0 */
 };
-#define ZP_SCHEMA(name, fields, positional)                                                                            \
-  { name, fields, (int)(sizeof(fields) / sizeof((fields)[0])), positional }
+#define ZP_SCHEMA_WITH(name, fields, positional, unwritten)                                                            \
+  { name, fields, (int)(sizeof(fields) / sizeof((fields)[0])), positional, unwritten }
+#define ZP_SCHEMA(name, fields, positional) ZP_SCHEMA_WITH(name, fields, positional, NULL)
 
 /* A function-like value: adamw(lr = 1e-3). */
 typedef struct zp_function {
   const char *name;
   int value; /* of the enum it stands for */
   zp_schema schema;
+  const char *meaning, *example;
 } zp_function;
+typedef struct zp_functions {
+  const zp_function *data;
+  int count;
+} zp_functions;
+#define ZP_FUNCTIONS(array)                                                                                            \
+  { array, (int)(sizeof(array) / sizeof((array)[0])) }
+
+/* Constants of several files. Nodes: a slip of the exponent. Sequences of a step: published runs stay below 1e5; far
+ * above 1e8 micro-batches could not be simulated one by one. Shares of memory: assumed; on a GPU the rest covers what
+ * the arena and `context` do not count, a CPU node also runs an operating system. */
+enum { ZP_MOST_NODES = 1 << 20, ZP_MOST_BATCH = 100000000 };
+#define ZP_GPU_MEMORY_PERCENT 94
+#define ZP_CPU_MEMORY_PERCENT 80
 
 /* ---- spec_value.c: single values. All report and return false on a wrong kind, unit or range. `key` names the
  * attribute in messages. ---- */
@@ -101,6 +128,9 @@ bool zp_read_word(zp_reader *reader, const zp_env *env, const zp_expr *expr, con
 /* Like zp_read_number for a value that was computed already (elements of a list). */
 bool zp_check_number(zp_reader *reader, const zp_value *value, const char *key, zp_dimension dimension, zp_range range,
                      double *number);
+bool zp_in_range(double number, zp_range range);
+/* "greater than 0". */
+const char *zp_range_text(zp_range range);
 /* Typed on the command line with --set? */
 bool zp_is_setting(const zp_reader *reader, zp_span span);
 /* The text of a span as written. Arena. */
@@ -114,6 +144,9 @@ void zp_read_attrs(zp_reader *reader, const zp_env *env, const zp_schema *schema
 /* Reads name(args) or a bare name as one of `functions`, the arguments into `base`. NULL after reporting. */
 const zp_function *zp_read_call(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key,
                                 const zp_function *functions, int count, void *base);
+/* What every machine has: "at most 400 TB"; empty: no limit but the range. The range of a kind without its own. */
+const char *zp_plausible_text(zp_field_kind kind);
+zp_range zp_range_of(const zp_field *field);
 void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, int n_schemas, const zp_attr *attr,
                             const char *where);
 
@@ -152,7 +185,13 @@ void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, 
 void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 /* Gives the model its adapters, and freezes what is not trained. */
 void zp_freeze(zp_diags *diags, zp_spec *spec);
-extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
+extern const zp_schema zp_cluster_schema, zp_node_schema, zp_device_schema, zp_fabric_schema, zp_train_schema,
+    zp_plan_schema;
+/* ---- what the reference shows of calls ---- */
+extern const zp_functions zp_data_calls, zp_init_calls, zp_loss_scale_calls, zp_group_calls, zp_delay_calls,
+    zp_adapt_calls, zp_schedule_calls, zp_freeze_calls;
+/* Optimizers, whose options are those of their rows. Arena. */
+zp_functions zp_optimizer_calls(zp_arena *arena);
 
 /* ---- spec_data.c, spec_data_check.c: where samples come from ---- */
 void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data);
@@ -186,6 +225,9 @@ zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_
 /* ---- spec_limits.c: the keys of a plan block that limit the search ---- */
 /* Checks the `[...]` of such keys; the attributes that are none. */
 zp_attrs zp_check_limit_keys(zp_reader *reader, const zp_attrs *attrs);
+/* What a key takes: "whole number", "word", "true, false"; its range: "1 or more", its words; a value that is refused,
+ * `tensor = 0`. Arena. */
+void zp_describe_limit(zp_arena *arena, const char *key, const char **type, const char **range, const char **outside);
 /* Reads them all, in the order of their table. */
 void zp_read_limits(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
 

@@ -1,5 +1,6 @@
 /* Limits of the `plan` block: which values the search may take. Every limit becomes one zp_limit; limits on the same
  * key add up, and two that leave nothing are reported with both places. */
+#include <assert.h>
 #include <math.h>
 #include "spec_internal.h"
 #include <zplan/buf.h>
@@ -101,8 +102,8 @@ static const char *example_of(zp_reader *reader, const limit_key *key) {
   return zp_format(reader->arena, "%s%s = \"%s\"", key->key, index, key->words[0].text);
 }
 
-static const char *possible_words(zp_reader *reader, const plan_word *words) {
-  zp_buf list = zp_buf_new(reader->arena);
+static const char *words_text(zp_arena *arena, const plan_word *words) {
+  zp_buf list = zp_buf_new(arena);
   for (const plan_word *w = words; w->text; w++) zp_buf_printf(&list, "%s\"%s\"", w == words ? "" : ", ", w->text);
   return list.data;
 }
@@ -120,7 +121,7 @@ static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key,
   }
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", key->key, text);
   zp_diag_did_you_mean(d, text, names.data, names.len);
-  zp_diag_note(d, "possible here: %s", possible_words(reader, key->words));
+  zp_diag_note(d, "possible here: %s", words_text(reader->arena, key->words));
   return false;
 }
 
@@ -299,6 +300,20 @@ static void read_limits(zp_reader *reader, const zp_env *env, const limit_key *k
 
 void zp_read_limits(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan) {
   for (int i = 0; i < N_LIMIT_KEYS; i++) read_limits(reader, env, &limit_keys[i], attrs, plan);
+}
+
+void zp_describe_limit(zp_arena *arena, const char *key, const char **type, const char **range, const char **outside) {
+  assert(is_limit_key(key));
+  const limit_key *row = limit_keys;
+  while (strcmp(row->key, key) != 0) row++;
+  const char *index = row->index ? "[optimizer]" : "";
+  *type = row->words ? "word" : row->is_flag ? "true, false" : "whole number";
+  *range = row->words            ? words_text(arena, row->words)
+           : row->is_flag        ? ""
+           : row->highest < 1000 ? zp_format(arena, "%.0f to %.0f", row->lowest, row->highest)
+                                 : zp_format(arena, "%.0f or more", row->lowest);
+  *outside = row->words || row->is_flag ? zp_format(arena, "%s%s = \"no such word\"", key, index)
+                                        : zp_format(arena, "%s = %.0f", key, row->lowest - 1);
 }
 
 zp_attrs zp_check_limit_keys(zp_reader *reader, const zp_attrs *attrs) {

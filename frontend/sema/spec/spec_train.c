@@ -22,12 +22,13 @@ static void read_model(zp_reader *reader, const zp_env *env, const zp_attr *attr
   zp_diag_help(d, "for example `model = gpt2` or `model = gpt2(layers = 24)`");
 }
 
+static const zp_word precisions[] = {{"fp32", ZP_PREC_F32},
+                                     {"fp64", ZP_PREC_F64},
+                                     {"mixed_fp16", ZP_PREC_MIXED_FP16},
+                                     {"mixed_bf16", ZP_PREC_MIXED_BF16},
+                                     {NULL, 0}}; /* zp_precision_name has them, too */
+
 static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  static const zp_word words[] = {{"fp32", ZP_PREC_F32},
-                                  {"fp64", ZP_PREC_F64},
-                                  {"mixed_fp16", ZP_PREC_MIXED_FP16},
-                                  {"mixed_bf16", ZP_PREC_MIXED_BF16},
-                                  {NULL, 0}}; /* zp_precision_name has them, too */
   static const char *const short_names[] = {"fp16", "bf16", "half"};
   zp_train *train = base;
   int word;
@@ -44,7 +45,7 @@ static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *
                  i == 1 ? "bf16" : "fp16");
     return;
   }
-  if (zp_read_word(reader, env, attr->value, "precision", words, &word)) train->precision = (zp_precision)word;
+  if (zp_read_word(reader, env, attr->value, "precision", precisions, &word)) train->precision = (zp_precision)word;
 }
 
 /* ema = 0.999: an average of the weights that follows them. */
@@ -57,38 +58,52 @@ static void read_ema(zp_reader *reader, const zp_env *env, const zp_attr *attr, 
     return;
   }
   if (!zp_read_number(reader, env, attr->value, "ema", ZP_DIM_NONE, ZP_RANGE_ANY, &ema)) return;
-  if (ema > 0 && ema < 1) {
+  if (zp_in_range(ema, ZP_RANGE_INSIDE)) {
     train->ema = ema;
     return;
   }
-  zp_diag *d = zp_report(reader->diags, ZP_Z0306, attr->value->span, "`ema` must be above 0 and below 1, not %g", ema);
+  zp_diag *d = zp_report(reader->diags, ZP_Z0306, attr->value->span, "`ema` must be %s, not %g",
+                         zp_range_text(ZP_RANGE_INSIDE), ema);
   zp_diag_help(d, "%s; without the key there is no average", meaning);
 }
 
+static const zp_train train_unwritten = {
+    .schedule = ZP_LR_CONSTANT, .log_every = 1, .validate_batches = 1, .checkpoint_keep = 2};
+
 static const zp_field validate_fields[] = {
-    {"data", ZP_FIELD_CUSTOM, .read = read_validate_data},
-    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_every), .range = ZP_RANGE_ONE_OR_MORE},
-    {"batches", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_batches), .range = ZP_RANGE_ONE_OR_MORE},
+    {"data", ZP_FIELD_CUSTOM, .read = read_validate_data, .calls = &zp_data_calls,
+     .meaning = "samples that the loss is computed on", .example = "data = text(\"text.txt\")", .missing = "required"},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_every), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps from one validation to the next", .example = "every = 250", .missing = "required"},
+    {"batches", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_batches), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "batches of a validation", .example = "batches = 20"},
 };
-static const zp_schema validate_schema = ZP_SCHEMA("validate", validate_fields, 0);
+static const zp_schema validate_schema = ZP_SCHEMA_WITH("validate", validate_fields, 0, &train_unwritten);
 
 static const zp_word checkpoint_formats[] = {{"safetensors", 0}, {NULL, 0}};
 /* Output paths are relative to the current folder: the run's, not the example's. */
 static const zp_field checkpoint_fields[] = {
-    {"dir", ZP_FIELD_STRING, .offset = offsetof(zp_train, checkpoint_dir)},
-    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_every), .range = ZP_RANGE_ONE_OR_MORE},
-    {"keep", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_keep), .range = ZP_RANGE_ONE_OR_MORE},
-    {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = checkpoint_formats},
+    {"dir", ZP_FIELD_STRING, .offset = offsetof(zp_train, checkpoint_dir), .meaning = "folder of the checkpoints",
+     .example = "dir = \"out\"", .missing = "required"},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_every), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps from one checkpoint to the next", .example = "every = 500",
+     .missing = "the end of the training only"},
+    {"keep", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_keep), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "how many of the newest checkpoints stay", .example = "keep = 2"},
+    {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = checkpoint_formats,
+     .meaning = "file format of the tensors", .example = "format = \"safetensors\"", .missing = "=\"safetensors\""},
 };
 static const zp_word checkpoint_words[] = {{"none", 1}, {NULL, 0}}; /* in the place of the block */
-static const zp_schema checkpoint_schema = ZP_SCHEMA("checkpoint", checkpoint_fields, 0);
+static const zp_schema checkpoint_schema = ZP_SCHEMA_WITH("checkpoint", checkpoint_fields, 0, &train_unwritten);
 
 static const zp_field log_fields[] = {
-    {"jsonl", ZP_FIELD_STRING, .offset = offsetof(zp_train, log_path)},
-    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, log_every), .range = ZP_RANGE_ONE_OR_MORE},
+    {"jsonl", ZP_FIELD_STRING, .offset = offsetof(zp_train, log_path), .meaning = "file of JSON lines, one a step",
+     .example = "jsonl = \"log.jsonl\"", .missing = "no file"},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, log_every), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps from one line to the next", .example = "every = 10"},
     {"tensorboard", ZP_FIELD_REFUSED, .note = "the JSON-lines log holds the same values: `jsonl = \"log.jsonl\"`"},
 };
-static const zp_schema log_schema = ZP_SCHEMA("log", log_fields, 0);
+static const zp_schema log_schema = ZP_SCHEMA_WITH("log", log_fields, 0, &train_unwritten);
 
 static const zp_word gradient_sums[] = {{"fp32", 0}, {"bf16_stochastic", 1}, {NULL, 0}};
 static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
@@ -96,31 +111,72 @@ static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
 static const char data_parallel_note[] =
     "derived: batch / (data x microbatch); only `batch` is given, the plan chooses the rest";
 static const zp_field train_fields[] = {
-    {"model", ZP_FIELD_CUSTOM, .read = read_model},
-    {"data", ZP_FIELD_CUSTOM, .read = read_train_data},
-    {"init", ZP_FIELD_CUSTOM, .read = read_init},
-    {"batch", ZP_FIELD_INT64, .offset = offsetof(zp_train, batch), .range = ZP_RANGE_ONE_OR_MORE},
-    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, steps), .range = ZP_RANGE_ONE_OR_MORE},
-    {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE},
-    {"precision", ZP_FIELD_CUSTOM, .read = read_precision},
-    {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale},
-    {"reduce_dtype", ZP_FIELD_WORD, .offset = offsetof(zp_train, rounds_sums), .words = reduce_dtypes},
-    {"gradient_sums", ZP_FIELD_WORD, .offset = offsetof(zp_train, stochastic_sums), .words = gradient_sums},
-    {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
-    {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups},
-    {"ema", ZP_FIELD_CUSTOM, .read = read_ema},
-    {"delayed_update", ZP_FIELD_CUSTOM, .read = zp_read_delay},
-    {"frozen", ZP_FIELD_CUSTOM, .read = zp_read_frozen},
-    {"trained", ZP_FIELD_CUSTOM, .read = zp_read_trained},
-    {"adapt", ZP_FIELD_CUSTOM, .read = zp_read_adapt},
-    {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule},
-    {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(zp_train, seed), .range = ZP_RANGE_NOT_NEGATIVE},
-    {"validate", ZP_FIELD_BLOCK, .block = &validate_schema},
+    {"model", ZP_FIELD_CUSTOM, .read = read_model, .meaning = "model to train, with arguments where it takes some",
+     .example = "model = tiny", .missing = "the only model of the file"},
+    {"data", ZP_FIELD_CUSTOM, .read = read_train_data, .calls = &zp_data_calls, .meaning = "where samples come from",
+     .example = "data = text(\"text.txt\")", .missing = "none: plans need no data, `run` does"},
+    {"init", ZP_FIELD_CUSTOM, .read = read_init, .calls = &zp_init_calls, .meaning = "weights to start from",
+     .example = "init = weights(\"gpt2\")", .missing = "weights drawn by `seed`"},
+    {"batch", ZP_FIELD_INT64, .offset = offsetof(zp_train, batch), .range = ZP_RANGE_ONE_OR_MORE, .most = ZP_MOST_BATCH,
+     .meaning = "sequences of an optimizer step, over all ranks and micro-batches", .example = "batch = 16",
+     .missing = "required"},
+    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, steps), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "optimizer steps of the training", .example = "steps = 2000",
+     .missing = "required, unless `tokens` says how long"},
+    {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "length of the training in tokens, instead of `steps`", .example = "tokens = 300e6",
+     .missing = "required, unless `steps` says how long"},
+    {"precision", ZP_FIELD_CUSTOM, .read = read_precision, .offset = offsetof(zp_train, precision), .words = precisions,
+     .meaning = "type that values are computed in; the mixed ones compute in 16 bits and keep weights and optimizer "
+                "state in fp32",
+     .example = "precision = \"mixed_bf16\""},
+    {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale, .calls = &zp_loss_scale_calls,
+     .meaning = "factor of the loss against underflow of fp16 gradients: a power of two, or `dynamic`",
+     .example = "loss_scale = dynamic(initial = 65536, window = 2000)",
+     .missing = "`dynamic` with mixed_fp16, else none", .outside = "loss_scale = 3"},
+    {"reduce_dtype", ZP_FIELD_WORD, .offset = offsetof(zp_train, rounds_sums), .words = reduce_dtypes,
+     .meaning = "type in which gradients are summed over data ranks", .example = "reduce_dtype = \"bf16\""},
+    {"gradient_sums", ZP_FIELD_WORD, .offset = offsetof(zp_train, stochastic_sums), .words = gradient_sums,
+     .meaning = "type in which gradients of micro-batches are summed; bf16 rounds at random",
+     .example = "gradient_sums = \"bf16_stochastic\""},
+    {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer, .meaning = "update rule, with its learning rate",
+     .example = "optimizer = adamw(lr = 6e-4)", .missing = "required"},
+    {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups, .calls = &zp_group_calls,
+     .meaning = "parameters with a learning rate or weight decay of their own, by patterns of names; the first that "
+                "fits counts",
+     .example = "groups = [group(\"*.bias\", weight_decay = 0)]", .missing = "none"},
+    {"ema", ZP_FIELD_CUSTOM, .read = read_ema, .range = ZP_RANGE_INSIDE,
+     .meaning = "share that a step leaves of an exponential average of the weights", .example = "ema = 0.999",
+     .missing = "no average", .outside = "ema = 1"},
+    {"delayed_update", ZP_FIELD_CUSTOM, .read = zp_read_delay, .calls = &zp_delay_calls,
+     .meaning = "optimizer state on the host is updated alongside the next step, from this step on (DPU)",
+     .example = "delayed_update = after(40)", .missing = "off"},
+    {"frozen", ZP_FIELD_CUSTOM, .read = zp_read_frozen,
+     .meaning = "parameters that are not trained, by patterns of names", .example = "frozen = [\"w*\"]",
+     .missing = "none"},
+    {"trained", ZP_FIELD_CUSTOM, .read = zp_read_trained,
+     .meaning = "parameters that are trained where others are frozen, by patterns of names",
+     .example = "trained = [\"w*\"]", .missing = "all"},
+    {"adapt", ZP_FIELD_CUSTOM, .read = zp_read_adapt, .calls = &zp_adapt_calls,
+     .meaning = "adapters alongside frozen weights", .example = "adapt = lora(rank = 4, alpha = 8, of = [\"w*\"])",
+     .missing = "none"},
+    {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule, .calls = &zp_schedule_calls,
+     .meaning = "how the learning rate changes over the training",
+     .example = "schedule = cosine(warmup = 10, min_lr = 6e-5)", .missing = "=constant()"},
+    {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "largest norm of the gradients; longer ones are scaled down to it", .example = "clip = 1.0",
+     .missing = "no clipping"},
+    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE,
+     .meaning = "rate of every `dropout` of the model that has none of its own", .example = "dropout = 0.1"},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(zp_train, seed), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "seed of initial weights and dropout", .example = "seed = 1"},
+    {"validate", ZP_FIELD_BLOCK, .block = &validate_schema, .meaning = "loss on other data during the training",
+     .example = "validate { data = text(\"text.txt\")  every = 50 }", .missing = "none"},
     {"checkpoint", ZP_FIELD_BLOCK, .offset = offsetof(zp_train, checkpoint_none), .block = &checkpoint_schema,
-     .words = checkpoint_words},
-    {"log", ZP_FIELD_BLOCK, .block = &log_schema},
+     .words = checkpoint_words, .meaning = "where and how often the state is kept; `checkpoint = \"none\"` keeps none",
+     .example = "checkpoint { dir = \"out\"  every = 500 }", .missing = "the last state, where `run` says"},
+    {"log", ZP_FIELD_BLOCK, .block = &log_schema, .meaning = "the log of the training",
+     .example = "log { jsonl = \"log.jsonl\" }", .missing = "on the terminal alone"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = data_parallel_note},
     {"gradient_accumulation", ZP_FIELD_FOREIGN, .note = data_parallel_note},
     {"micro_batch_size", ZP_FIELD_FOREIGN,
@@ -137,7 +193,7 @@ static const zp_field train_fields[] = {
     {"gradient_clipping", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
     {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
 };
-const zp_schema zp_train_schema = ZP_SCHEMA("train", train_fields, 0);
+const zp_schema zp_train_schema = ZP_SCHEMA_WITH("train", train_fields, 0, &train_unwritten);
 
 /* Sums of doubles are there to be exact. */
 static void check_reduce_dtype(zp_reader *reader, const zp_train *train) {
@@ -199,8 +255,8 @@ static zp_span span_of(const zp_attrs *attrs, const char *key, zp_span otherwise
 
 void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_span span, zp_train *train) {
   int before = zp_diags_errors(reader->diags);
-  *train =
-      (zp_train){.span = span, .schedule = ZP_LR_CONSTANT, .log_every = 1, .validate_batches = 1, .checkpoint_keep = 2};
+  *train = train_unwritten;
+  train->span = span;
   zp_read_attrs(reader, env, &zp_train_schema, attrs, train);
   train->batch_span = span_of(attrs, "batch", span);
   train->precision_span = span_of(attrs, "precision", span);
@@ -219,16 +275,13 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
 
-/* Sequences of a step. Published runs stay below 1e5; far above 1e8 micro-batches could not be simulated one by one. */
-enum { MOST_BATCH = 100000000 };
-
 bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   zp_train *train = &spec->train;
   int before = zp_diags_errors(diags);
   spec->cluster.rounds_sums = train->rounds_sums;
   if (train->batch == 0) return true; /* a file without a train block */
-  if (train->batch > MOST_BATCH)
-    zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);
+  if (train->batch > ZP_MOST_BATCH)
+    zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", ZP_MOST_BATCH);
   zp_check_data(diags, spec, &train->data);
   zp_check_data(diags, spec, &train->validate_data);
   zp_freeze(diags, spec);

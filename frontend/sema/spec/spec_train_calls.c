@@ -11,11 +11,22 @@ static void read_unread(zp_reader *reader, const zp_env *env, const zp_attr *att
   zp_read_patterns(reader, env, attr, &((zp_initial *)base)->unread);
 }
 
-static const zp_field weights_fields[] = {{"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path)},
-                                          {"adapters", ZP_FIELD_STRING, .offset = offsetof(zp_initial, adapters)},
-                                          {"drawn", ZP_FIELD_CUSTOM, .read = read_drawn},
-                                          {"unread", ZP_FIELD_CUSTOM, .read = read_unread}};
-static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1)}};
+static const zp_field weights_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(zp_initial, path),
+     .meaning = "folder of a checkpoint, of Hugging Face or of zplan", .example = "path = \"gpt2\"",
+     .missing = "required"},
+    {"adapters", ZP_FIELD_STRING, .offset = offsetof(zp_initial, adapters),
+     .meaning = "folder of adapters that PEFT saved", .example = "adapters = \"peft\"", .missing = "none"},
+    {"drawn", ZP_FIELD_CUSTOM, .read = read_drawn,
+     .meaning = "parameters that the folder lacks and that are drawn, by patterns of names",
+     .example = "drawn = [\"w*\"]", .missing = "none"},
+    {"unread", ZP_FIELD_CUSTOM, .read = read_unread,
+     .meaning = "tensors of the folder that the model has no use for, by patterns of names",
+     .example = "unread = [\"lm_head*\"]", .missing = "none"}};
+static const zp_function initials[] = {{"weights", 0, ZP_SCHEMA("weights", weights_fields, 1),
+                                        "weights of a folder: a checkpoint of Hugging Face or of zplan",
+                                        "weights(\"gpt2\")"}};
+const zp_functions zp_init_calls = ZP_FUNCTIONS(initials);
 
 void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_initial *init) {
   static const char example[] = "init = weights(\"gpt2\")";
@@ -40,38 +51,50 @@ void zp_read_init(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
 }
 
 /* ---- optimizer ---- */
+static const zp_word decays[] = {{"matrices", false}, {"all", true}, {NULL, 0}};
+
 /* decay = "matrices" or "all": which parameters weight_decay shrinks. */
 static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  static const zp_word words[] = {{"matrices", false}, {"all", true}, {NULL, 0}};
   zp_train *train = base;
   int all;
-  if (zp_read_word(reader, env, attr->value, "decay", words, &all)) train->decay_all = all;
+  if (zp_read_word(reader, env, attr->value, "decay", decays, &all)) train->decay_all = all;
 }
 
 /* freeze = auto(threshold = 0.96): 1-bit Adam freezes its variance by itself; the default is that of arXiv
  * 2102.02888. */
+static const zp_train freeze_unwritten = {
+    .freeze_threshold = 0.96, .variance_every = 16, .local_after = 12500, .local_doubles = 32678, .local_most = 16};
 static const zp_field freeze_fields[] = {
-    {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION},
+    {"threshold", ZP_FIELD_REAL, .offset = offsetof(zp_train, freeze_threshold), .range = ZP_RANGE_FRACTION,
+     .meaning = "the variance freezes when its norm changes by less than 1 - this", .example = "threshold = 0.96"},
 };
 /* freeze = growing(every = 16, local_after = 12500, local_doubles = 32678, local_most = 16): 0/1 Adam. The defaults are
  * those of arXiv 2202.06009 for BERT, but for local_after, there the end of the rate's warm-up. */
 static const zp_field growing_fields[] = {
-    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, variance_every), .range = ZP_RANGE_ONE_OR_MORE},
-    {"local_after", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_after), .range = ZP_RANGE_ONE_OR_MORE},
-    {"local_doubles", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_doubles), .range = ZP_RANGE_ONE_OR_MORE},
-    {"local_most", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_most), .range = ZP_RANGE_ONE_OR_MORE},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, variance_every), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps from one exchange of the variance to the next, at the beginning", .example = "every = 16"},
+    {"local_after", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_after), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "step after which some steps are local", .example = "local_after = 12500"},
+    {"local_doubles", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_doubles), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps in which the length of local stretches doubles", .example = "local_doubles = 32678"},
+    {"local_most", ZP_FIELD_INT64, .offset = offsetof(zp_train, local_most), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "most steps in a local stretch", .example = "local_most = 16"},
 };
 enum { FREEZE_AUTO, FREEZE_GROWING };
-static const zp_function freezes[] = {{"auto", FREEZE_AUTO, ZP_SCHEMA("auto", freeze_fields, 1)},
-                                      {"growing", FREEZE_GROWING, ZP_SCHEMA("growing", growing_fields, 0)}};
+static const zp_function freezes[] = {
+    {"auto", FREEZE_AUTO, ZP_SCHEMA_WITH("auto", freeze_fields, 1, &freeze_unwritten),
+     "when the variance has come to rest", "auto(threshold = 0.96)"},
+    {"growing", FREEZE_GROWING, ZP_SCHEMA_WITH("growing", growing_fields, 0, &freeze_unwritten),
+     "0/1 Adam: the variance is exchanged at growing intervals", "growing(every = 16)"}};
+const zp_functions zp_freeze_calls = ZP_FUNCTIONS(freezes);
 
 static void read_freeze(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
-  train->freeze_threshold = 0.96;
-  train->variance_every = 16;
-  train->local_after = 12500;
-  train->local_doubles = 32678;
-  train->local_most = 16;
+  train->freeze_threshold = freeze_unwritten.freeze_threshold;
+  train->variance_every = freeze_unwritten.variance_every;
+  train->local_after = freeze_unwritten.local_after;
+  train->local_doubles = freeze_unwritten.local_doubles;
+  train->local_most = freeze_unwritten.local_most;
   const zp_function *call = zp_read_call(reader, env, attr->value, "freeze", freezes, 2, train);
   if (call && call->value == FREEZE_GROWING) train->freeze_threshold = 0;
   if (!call || call->value == FREEZE_AUTO) train->variance_every = 0;
@@ -107,6 +130,42 @@ static const zp_field_kind field_kinds[] = {
     [ZP_OPTION_COUNT] = ZP_FIELD_INT64, [ZP_OPTION_DECAY] = ZP_FIELD_CUSTOM, [ZP_OPTION_FREEZE] = ZP_FIELD_CUSTOM,
 };
 
+/* Options of one name mean one thing, whoever has them. */
+static const struct {
+  const char *name, *meaning, *example, *missing;
+} option_words[] = {
+    {"lr", "learning rate", "lr = 6e-4", "required; of adafactor min(1e-2, 1 / sqrt(step))"},
+    {"betas", "what a step leaves of the averages of the gradients and of their squares", NULL, NULL},
+    {"beta1", "what a step leaves of the average of the gradients", "beta1 = 0.9", NULL},
+    {"eps", "added to the root of the second moment", "eps = 1e-8", NULL},
+    {"weight_decay", "share of a weight, times the learning rate, that a step takes away", "weight_decay = 0.1", "=0"},
+    {"decay", "which parameters `weight_decay` is for", "decay = \"matrices\"", "=\"matrices\""},
+    {"momentum", "what a step leaves of the average of the gradients", "momentum = 0.9", NULL},
+    {"freeze_step", "with `compress`: steps before exchanges are in 1 bit", "freeze_step = 50", "15% of the steps"},
+    {"freeze", "with `compress`: when the variance freezes, instead of `freeze_step`",
+     "freeze = auto(threshold = 0.96)", "at `freeze_step`"},
+    {"clip_threshold", "largest root mean square of an update", "clip_threshold = 1.0", NULL},
+    {"decay_rate", "the second moment of step t keeps 1 - t^-decay_rate", "decay_rate = 0.8", NULL},
+    {"scale_parameter", "the learning rate is times the size of the parameter", "scale_parameter = true", NULL},
+    {"coeff_beta", "1-bit LAMB: what a step leaves of the average of a tensor's ratios", "coeff_beta = 0.9", NULL},
+    {"factor_min", "1-bit LAMB: least factor of that average once the variance is frozen", "factor_min = 0.5", NULL},
+    {"factor_max", "1-bit LAMB: largest factor", "factor_max = 4.0", NULL},
+    {"factor_threshold", "1-bit LAMB: largest change of the factor in a step", "factor_threshold = 0.1", NULL},
+};
+
+static void set_words(zp_field *field, const zp_optimizer_option *option) {
+  for (size_t i = 0; i < sizeof option_words / sizeof *option_words; i++) {
+    if (strcmp(option_words[i].name, option->name) != 0) continue;
+    field->meaning = option_words[i].meaning;
+    field->example = option_words[i].example ? option_words[i].example : option->example;
+    field->missing = option_words[i].missing;
+  }
+  if (option->kind == ZP_OPTION_LIST && strcmp(option->name, "eps") == 0) { /* Adafactor's */
+    field->meaning = "added to squared gradients; least size by which the learning rate is scaled";
+    field->example = option->example;
+  }
+}
+
 static zp_field field_of(const zp_optimizer_option *option) {
   zp_field field = {.key = option->name,
                     .kind = field_kinds[option->kind],
@@ -116,14 +175,34 @@ static zp_field field_of(const zp_optimizer_option *option) {
                     .note = option->example,
                     .n = option->n};
   for (int i = 0; i < option->n; i++) field.each[i] = option->value[i].at;
+  if (option->kind == ZP_OPTION_DECAY) field.words = decays;
+  if (option->kind == ZP_OPTION_FREEZE) field.calls = &zp_freeze_calls;
+  set_words(&field, option);
   return field;
+}
+
+static double *number_at(zp_train *train, const zp_optimizer_value *value) {
+  return (double *)(void *)((char *)train + value->at);
+}
+
+static void set_unwritten(zp_train *train, const zp_optimizer *row) {
+  for (int i = 0; i < row->n_options; i++) {
+    const zp_optimizer_option *o = &row->options[i];
+    if (o->kind == ZP_OPTION_BOOL) *(bool *)((char *)train + o->value[0].at) = o->value[0].unwritten != 0;
+    for (int n = 0; n < o->n && (o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_LIST); n++)
+      *number_at(train, &o->value[n]) = o->value[n].unwritten;
+  }
 }
 
 static zp_function function_of(zp_arena *arena, zp_optimizer_kind kind) {
   const zp_optimizer *row = zp_optimizer_row(kind);
+  zp_train *unwritten_train = ZP_NEW(arena, zp_train);
+  set_unwritten(unwritten_train, row);
   zp_field *fields = ZP_NEW_ARRAY(arena, zp_field, row->n_options);
   for (int i = 0; i < row->n_options; i++) fields[i] = field_of(&row->options[i]);
-  return (zp_function){row->name, (int)kind, {row->name, fields, row->n_options, 0}};
+  const char *example = zp_format(arena, "%s(lr = %s)", row->name, row->example_lr);
+  return (zp_function){
+      row->name, (int)kind, {row->name, fields, row->n_options, 0, unwritten_train}, row->meaning, example};
 }
 
 /* Every number with a default, of all rows: is it written? Where it is not it has the default of its own optimizer, or
@@ -132,10 +211,6 @@ static const double unwritten = -1;
 
 static int numbers_of(const zp_optimizer_option *o) {
   return o->kind == ZP_OPTION_REAL || o->kind == ZP_OPTION_LIST ? o->n : 0;
-}
-
-static double *number_at(zp_train *train, const zp_optimizer_value *value) {
-  return (double *)(void *)((char *)train + value->at);
 }
 
 static void forget(zp_train *train) {
@@ -160,10 +235,15 @@ static void set_defaults(zp_train *train, const zp_optimizer *row) {
   }
 }
 
+zp_functions zp_optimizer_calls(zp_arena *arena) {
+  zp_function *functions = ZP_NEW_ARRAY(arena, zp_function, ZP_OPT_COUNT);
+  for (int k = 0; k < ZP_OPT_COUNT; k++) functions[k] = function_of(arena, (zp_optimizer_kind)k);
+  return (zp_functions){functions, ZP_OPT_COUNT};
+}
+
 static const zp_function *read_call(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_train *train) {
-  zp_function *functions = ZP_NEW_ARRAY(reader->arena, zp_function, ZP_OPT_COUNT);
-  for (int k = 0; k < ZP_OPT_COUNT; k++) functions[k] = function_of(reader->arena, (zp_optimizer_kind)k);
-  return zp_read_call(reader, env, attr->value, "optimizer", functions, ZP_OPT_COUNT, train);
+  zp_functions functions = zp_optimizer_calls(reader->arena);
+  return zp_read_call(reader, env, attr->value, "optimizer", functions.data, functions.count, train);
 }
 
 void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
@@ -187,22 +267,34 @@ void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr
 
 /* ---- learning-rate schedule ---- */
 #define WARMUP_FIELD                                                                                                   \
-  { "warmup", ZP_FIELD_INT64, .offset = offsetof(zp_train, warmup), .range = ZP_RANGE_NOT_NEGATIVE }
+  {                                                                                                                    \
+    "warmup", ZP_FIELD_INT64, .offset = offsetof(zp_train, warmup), .range = ZP_RANGE_NOT_NEGATIVE,                    \
+                              .meaning = "steps in which the rate rises from 0", .example = "warmup = 10"              \
+  }
 #define MIN_LR_FIELD                                                                                                   \
-  { "min_lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, min_lr), .range = ZP_RANGE_NOT_NEGATIVE }
+  {                                                                                                                    \
+    "min_lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, min_lr), .range = ZP_RANGE_NOT_NEGATIVE,                     \
+                             .meaning = "rate at the end", .example = "min_lr = 6e-5"                                  \
+  }
 static const zp_field constant_fields[] = {WARMUP_FIELD};
 static const zp_field decaying_fields[] = {WARMUP_FIELD, MIN_LR_FIELD};
 static const zp_field wsd_fields[] = {
     WARMUP_FIELD,
-    {"decay", ZP_FIELD_INT64, .offset = offsetof(zp_train, decay_steps), .range = ZP_RANGE_ONE_OR_MORE},
+    {"decay", ZP_FIELD_INT64, .offset = offsetof(zp_train, decay_steps), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps of the last phase, in which the rate falls", .example = "decay = 20", .missing = "required"},
     MIN_LR_FIELD,
 };
 static const zp_function schedules[] = {
-    {"constant", ZP_LR_CONSTANT, ZP_SCHEMA("constant", constant_fields, 0)},
-    {"linear", ZP_LR_LINEAR, ZP_SCHEMA("linear", decaying_fields, 0)},
-    {"cosine", ZP_LR_COSINE, ZP_SCHEMA("cosine", decaying_fields, 0)},
-    {"wsd", ZP_LR_WSD, ZP_SCHEMA("wsd", wsd_fields, 0)},
+    {"constant", ZP_LR_CONSTANT, ZP_SCHEMA("constant", constant_fields, 0), "the same rate, after the warm-up",
+     "constant(warmup = 10)"},
+    {"linear", ZP_LR_LINEAR, ZP_SCHEMA("linear", decaying_fields, 0), "falls in a line to `min_lr`",
+     "linear(warmup = 10, min_lr = 6e-5)"},
+    {"cosine", ZP_LR_COSINE, ZP_SCHEMA("cosine", decaying_fields, 0), "falls to `min_lr` along half a cosine",
+     "cosine(warmup = 10, min_lr = 6e-5)"},
+    {"wsd", ZP_LR_WSD, ZP_SCHEMA("wsd", wsd_fields, 0), "warm-up, a constant rate, then a fall in a line",
+     "wsd(warmup = 10, decay = 20)"},
 };
+const zp_functions zp_schedule_calls = ZP_FUNCTIONS(schedules);
 static const int n_schedules = sizeof schedules / sizeof *schedules;
 
 bool zp_is_schedule_name(const char *name) {
@@ -245,13 +337,18 @@ void zp_check_relative_step(zp_reader *reader, const zp_attrs *attrs, zp_train *
 
 /* ---- loss scale ---- */
 static const zp_field dynamic_fields[] = {
-    {"initial", ZP_FIELD_INT64, .offset = offsetof(zp_train, loss_scale), .range = ZP_RANGE_ONE_OR_MORE},
-    {"window", ZP_FIELD_INT64, .offset = offsetof(zp_train, scale_window), .range = ZP_RANGE_ONE_OR_MORE},
+    {"initial", ZP_FIELD_INT64, .offset = offsetof(zp_train, loss_scale), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "scale at the first step, a power of two", .example = "initial = 65536"},
+    {"window", ZP_FIELD_INT64, .offset = offsetof(zp_train, scale_window), .range = ZP_RANGE_ONE_OR_MORE,
+     .meaning = "steps without overflow after which the scale doubles", .example = "window = 2000"},
 };
-static const zp_function loss_scales[] = {{"dynamic", 0, ZP_SCHEMA("dynamic", dynamic_fields, 0)}};
-
 /* The start and the window of torch.amp.GradScaler. */
 enum { FIRST_SCALE = 65536, WINDOW = 2000, MOST_SCALE = 1 << 30 };
+static const zp_train dynamic_unwritten = {.loss_scale = FIRST_SCALE, .scale_window = WINDOW};
+static const zp_function loss_scales[] = {
+    {"dynamic", 0, ZP_SCHEMA_WITH("dynamic", dynamic_fields, 0, &dynamic_unwritten),
+     "halved at an overflow, doubled after a while without one", "dynamic(initial = 65536, window = 2000)"}};
+const zp_functions zp_loss_scale_calls = ZP_FUNCTIONS(loss_scales);
 
 /* A number stays as it is; dynamic(...) falls and rises from its start. A power of two, so that dividing by it again
  * rounds nothing. */
@@ -290,17 +387,19 @@ void zp_check_loss_scale(zp_reader *reader, const zp_attrs *attrs, zp_train *tra
 
 /* ---- delayed update ---- */
 static const zp_field after_fields[] = {
-    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, delay_after), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, delay_after), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "first step whose update is delayed", .example = "steps = 40"},
 };
-static const zp_function delays[] = {{"after", 0, ZP_SCHEMA("after", after_fields, 1)}};
-
 /* The default is about what arXiv 2101.06840, section 5.2, waits: early gradients change fast. */
-enum { DELAY_AFTER = 40 };
+static const zp_train delay_unwritten = {.delay_after = 40};
+static const zp_function delays[] = {{"after", 0, ZP_SCHEMA_WITH("after", after_fields, 1, &delay_unwritten),
+                                      "after so many steps that are as ever", "after(40)"}};
+const zp_functions zp_delay_calls = ZP_FUNCTIONS(delays);
 
 void zp_read_delay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_train *train = base;
   if (!zp_is_assignment(reader, attr, "delayed_update = after(40)")) return;
-  train->delay_after = DELAY_AFTER;
+  train->delay_after = delay_unwritten.delay_after;
   train->delayed = zp_read_call(reader, env, attr->value, "delayed_update", delays, 1, train) != NULL;
 }
 

@@ -26,12 +26,13 @@ static const char *unit_help(zp_dimension dimension) {
   return NULL;
 }
 
-static bool in_range(double number, zp_range range) {
+bool zp_in_range(double number, zp_range range) {
   switch (range) {
   case ZP_RANGE_ANY: return true;
   case ZP_RANGE_POSITIVE: return number > 0;
   case ZP_RANGE_NOT_NEGATIVE: return number >= 0;
   case ZP_RANGE_BELOW_ONE: return number >= 0 && number < 1;
+  case ZP_RANGE_INSIDE: return number > 0 && number < 1;
   case ZP_RANGE_FRACTION: return number > 0 && number <= 1;
   case ZP_RANGE_ONE_OR_MORE: return number >= 1;
   case ZP_RANGE_LATENCY: return number >= 0 && number <= 1;
@@ -39,12 +40,13 @@ static bool in_range(double number, zp_range range) {
   return false;
 }
 
-static const char *range_text(zp_range range) {
+const char *zp_range_text(zp_range range) {
   switch (range) {
   case ZP_RANGE_ANY: return "any number";
   case ZP_RANGE_POSITIVE: return "greater than 0";
   case ZP_RANGE_NOT_NEGATIVE: return "0 or more";
   case ZP_RANGE_BELOW_ONE: return "at least 0 and below 1";
+  case ZP_RANGE_INSIDE: return "above 0 and below 1";
   case ZP_RANGE_FRACTION: return "above 0 and at most 1 (100%)";
   case ZP_RANGE_ONE_OR_MORE: return "1 or more";
   case ZP_RANGE_LATENCY: return "0 or more and at most 1s";
@@ -80,8 +82,8 @@ bool zp_check_number(zp_reader *reader, const zp_value *value, const char *key, 
   /* A share may be written as a fraction. */
   bool fraction = dimension == ZP_DIM_PERCENT && value->dimension == ZP_DIM_NONE;
   if (value->dimension != dimension && !fraction) return report_dimension(reader, value, key, dimension);
-  if (!in_range(value->number, range)) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0306, value->span, "`%s` must be %s", key, range_text(range));
+  if (!zp_in_range(value->number, range)) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0306, value->span, "`%s` must be %s", key, zp_range_text(range));
     if (fraction && value->number > 1) zp_diag_help(d, "for a percentage write `%g%%`", value->number);
     return false;
   }

@@ -35,9 +35,9 @@ function scatter(plans, key, width) {
   const x = linear(Math.max(0, lowX), highX, MARGIN.left, width - MARGIN.right), y = linear(Math.max(0, lowY), highY, height - MARGIN.bottom, MARGIN.top)
   const best = front(plans, of)
   const line = best.map((p, i) => (i ? `V${y(p.time)}H${x(of(p))}` : `M${x(of(p))} ${y(p.time)}`)).join('')
-  return drawing(width, height, `step time against ${name} of ${plans.length} plans`, axes(width, height, x, y, {x: name, y: 'step time (est)'}, {x: show, y: seconds}),
+  return drawing(width, height, `step time against ${name} of ${plans.length} plans`, axes(width, height, x, y, {x: name, y: 'step time'}, {x: show, y: seconds}),
     svg('path', {class: 'front', d: line}), plans.map(p => svg('g', {class: 'has-note',
-      note: () => [p.name + (best.includes(p) ? ', on the front' : ''), p.words, `step ${seconds(p.time)} (est), peak ${SHOW.B(p.memory)}, ${p.devices} devices`]},
+      note: () => [p.name + (best.includes(p) ? ', on the front' : ''), p.words, `step ~${seconds(p.time)}, peak ${SHOW.B(p.memory)}, ${p.devices} devices`]},
     p.name === 'this plan' ? svg('path', {class: 'star', d: starAt(x(of(p)), y(p.time), 10)})
       : svg('circle', {class: 'point ' + (best.includes(p) ? 'f-blue' : 'f-grey'), cx: x(of(p)), cy: y(p.time), r: 5}))))
 }
@@ -55,11 +55,11 @@ function planTable(plans) {
   return table('plans', [
     {name: '', key: p => p.name, cell: p => p.name},
     {name: 'decisions', key: p => p.words, cell: p => el('span', {class: 'wrap'}, p.words)},
-    {name: 'step (est)', number: true, key: p => p.time, cell: p => figure(p.path + '.step_s', 's')},
+    {name: 'step', number: true, key: p => p.time, cell: p => figure(p.path + '.step_s', 's')},
     {name: 'against this plan', number: true, key: p => p.time, cell: p => (p.time >= step ? '+' : '−') + SHOW.share(Math.abs(p.time / step - 1))},
     {name: 'peak memory', number: true, key: p => p.memory, cell: p => figure(p.path + '.peak_bytes', 'B')},
     {name: 'devices', number: true, key: p => p.devices, cell: p => String(p.devices)},
-    {name: 'tokens/s (est)', number: true, key: p => -p.time, cell: p => figure(p.path + '.tokens_per_s', 'count')},
+    {name: 'tokens/s', number: true, key: p => -p.time, cell: p => figure(p.path + '.tokens_per_s', 'count')},
   ], plans, 30)
 }
 

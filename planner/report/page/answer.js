@@ -26,7 +26,7 @@ function peakTile() {
 
 function timeTile() {
   const known = !isNaN(number('plan.estimate.step_s_low'))
-  return tile('step time', estimated(figure('plan.estimate.step_s', 's')),
+  return tile('step time', figure('plan.estimate.step_s', 's'),
     known ? [figure('plan.estimate.step_s_low', 's'), ' to ', figure('plan.estimate.step_s_high', 's'), ' by ', figure('plan.estimate.range_runs', 'count'),
       ' measured runs'] : 'range unknown: no measured run is near')
 }
@@ -34,15 +34,15 @@ function timeTile() {
 function trainingTile() {
   if (!DATA.training) return tile('whole training', 'unknown', 'the file says no number of steps')
   const dollars = !isNaN(number('training.dollars'))
-  return tile('whole training', estimated(figure('training.seconds', 's')), figure('training.steps', 'count'), ' steps, ', figure('training.device_hours', 'short'),
+  return tile('whole training', figure('training.seconds', 's'), figure('training.steps', 'count'), ' steps, ', figure('training.device_hours', 'short'),
     ' device hours', dollars ? [', ', figure('training.dollars', '$')] : ', no price in the file')
 }
 
 function sentence() {
   return el('p', {class: 'answer'}, el('strong', {}, text('plan.model.name')), ' with ', figure('plan.model.parameters', 'count'), ' parameters fits on ',
     figure('plan.cluster.devices', 'count'), ' × ', el('strong', {}, text('plan.cluster.device')), ': a step of ', figure('plan.model.batch', 'count'), ' × ',
-    figure('plan.model.sequence', 'count'), ' tokens takes ', estimated(figure('plan.estimate.step_s', 's')),
-    DATA.training ? [', and ', figure('training.tokens', 'count'), ' tokens take ', estimated(figure('training.seconds', 's'))] : '', '.')
+    figure('plan.model.sequence', 'count'), ' tokens takes ', figure('plan.estimate.step_s', 's'),
+    DATA.training ? [', and ', figure('training.tokens', 'count'), ' tokens take ', figure('training.seconds', 's')] : '', '.')
 }
 
 function proofWords() {
@@ -56,22 +56,25 @@ function proofWords() {
 
 const PROGRAMS = {zplan: "zplan's own trainer", megatron: 'Megatron-LM', deepspeed: 'DeepSpeed', fsdp: 'PyTorch FSDP'}
 
+/* Sentences begin with a capital letter, on a page. */
+const sentences = words => words.replace(/(^|\. )([a-z])/g, (_, before, letter) => before + letter.toUpperCase())
+
 function drawAnswer() {
   const program = text('plan.for.program')
   return section('answer', text('plan.model.name') + ': training plan', sentence(),
     el('div', {class: 'tiles-row'}, timeTile(),
-      tile('tokens a second', estimated(figure('plan.estimate.tokens_per_s', 'count')), 'all devices together'),
-      tile('MFU', estimated(figure('plan.estimate.mfu', 'share')), figure('plan.estimate.hfu', 'share'), ' with recomputation'),
+      tile('tokens a second', figure('plan.estimate.tokens_per_s', 'count'), 'all devices together'),
+      tile('MFU', figure('plan.estimate.mfu', 'share'), figure('plan.estimate.hfu', 'share'), ' with recomputation'),
       peakTile(), trainingTile()),
     el('dl', {class: 'facts'},
       el('dt', {}, 'Layout'), el('dd', {}, text('words.choice')),
       el('dt', {}, 'Machine'), el('dd', {}, text('words.devices'), program && [', planned for ', PROGRAMS[program] || program,
         text('plan.for.profile') && ` (profile ${text('plan.for.profile')})`]),
-      el('dt', {}, 'Why'), el('dd', {}, text('words.why')),
+      el('dt', {}, 'Why'), el('dd', {}, sentences(text('words.why'))),
       el('dt', {}, 'Proof'), el('dd', {}, proofWords()),
       DATA.plan.delayed_update && [el('dt', {}, 'Delayed update'), el('dd', {}, 'The update of a step runs on the host alongside the next one. It takes ',
-        estimated(figure('plan.delayed_update.host_s', 's')), '; hidden ', estimated(figure('plan.delayed_update.hidden_s', 's')), ', shown ',
-        estimated(figure('plan.delayed_update.shown_s', 's')), '. From step ', String(number('plan.delayed_update.after') + 2),
+        figure('plan.delayed_update.host_s', 's'), '; hidden ', figure('plan.delayed_update.hidden_s', 's'), ', shown ',
+        figure('plan.delayed_update.shown_s', 's'), '. From step ', String(number('plan.delayed_update.after') + 2),
         ' on gradients are those of weights one update old.')]),
-    el('p', {class: 'dim'}, 'Memory is exact but for what lies outside of the arena. Figures with “est” are estimates of the cost model, measured ones are called so.'))
+    el('p', {class: 'dim'}, '~ estimated by the cost model; figures without it are exact, and measured ones are called so.'))
 }

@@ -41,16 +41,16 @@ function verdict() {
 function drawCompare() {
   const plans = list('sides.plans'), used = key => list('sides.' + key).slice(0, -1).filter(r => (r.seconds || r.bytes).some(v => v > 0)).map(r => [r.name, COMPARED[r.name] || 'grey'])
   const decisions = list('sides.decisions')
-  const run = [['run_s', 'time (est)', 's'], ['run_device_hours', 'device hours (est)', 'short'], ['run_dollars', 'price (est)', '$']].filter(([key]) => plans.some(p => p[key] > 0))
+  const run = [['run_s', 'time', 's'], ['run_device_hours', 'device hours', 'short'], ['run_dollars', 'price', '$']].filter(([key]) => plans.some(p => p[key] > 0))
   const differing = {decisions: decisions.filter(d => !d.same).length}
   return [section('answer', 'Plans side by side', el('p', {class: 'answer'}, verdict()), el('div', {class: 'tiles-row'}, plans.map((plan, p) => {
     const path = 'sides.plans.' + p
-    return el('div', {class: 'tile'}, el('div', {class: 'name'}, el('strong', {}, letter(p)), ' ', plan.name), el('div', {class: 'value'}, estimated(figure(path + '.step_s', 's'))),
+    return el('div', {class: 'tile'}, el('div', {class: 'name'}, el('strong', {}, letter(p)), ' ', plan.name), el('div', {class: 'value'}, figure(path + '.step_s', 's')),
       el('div', {class: 'below'}, figure(path + '.tokens_per_s', 'tokens/s'), ', MFU ', figure(path + '.mfu', 'share'), ', peak ', figure(path + '.peak_bytes', 'B'), ' on stage ',
         figure(path + '.peak_stage', 'count'), ', ', figure(path + '.devices', 'count'), ' devices'))
   }))),
   section('decisions', `Decisions: ${differing.decisions} of ${decisions.length} differ`, comparedTable('decisions', 'words')),
-  section('step', 'One step (est)', legend(used('terms')), responsive(width => comparedBars('terms', 'seconds', 's', width)), folded('In numbers', comparedTable('terms', 'seconds', 's'))),
+  section('step', 'One step, estimated', legend(used('terms')), responsive(width => comparedBars('terms', 'seconds', 's', width)), folded('In numbers', comparedTable('terms', 'seconds', 's'))),
   section('memory', 'Memory of a rank on the fullest stage', legend(used('memory')), responsive(width => comparedBars('memory', 'bytes', 'B', width)),
     folded('In numbers', comparedTable('memory', 'bytes', 'B'), comparedTable('elsewhere', 'bytes', 'B'))),
   section('communication', 'Sent in a step by all ranks', comparedTable('traffic', 'bytes', 'B') || el('p', {}, 'Nothing is sent.')),

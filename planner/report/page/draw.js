@@ -26,24 +26,23 @@ const style = (element, property, value) => {
 function figure(path, kind) {
   const x = number(path)
   if (isNaN(x)) return el('span', {class: 'dim'}, '-')
-  return el('data', {value: String(x), 'data-path': path, 'data-kind': kind}, SHOW[kind](x))
+  return el('data', {value: String(x), 'data-path': path, 'data-kind': kind}, mark(path) + SHOW[kind](x))
 }
 /* path / over, as a share. */
 function share(path, over) {
   const x = number(path) / number(over)
   if (!isFinite(x)) return el('span', {class: 'dim'}, '-')
-  return el('data', {value: String(x), 'data-path': path, 'data-over': over, 'data-kind': 'share'}, SHOW.share(x))
+  return el('data', {value: String(x), 'data-path': path, 'data-over': over, 'data-kind': 'share'}, mark(path) + SHOW.share(x))
 }
-/* The sum of several. */
+/* The sum of several; one of them may be an estimate. */
 function total(paths, kind) {
   const x = paths.reduce((sum, path) => sum + number(path), 0)
-  return el('data', {value: String(x), 'data-sum': paths.join(' '), 'data-kind': kind}, SHOW[kind](x))
+  return el('data', {value: String(x), 'data-sum': paths.join(' '), 'data-kind': kind}, (paths.some(path => mark(path) && number(path) > 0) ? '~' : '') + SHOW[kind](x))
 }
-const estimated = (...children) => el('span', {class: 'est', title: 'an estimate of the cost model'}, 'est ', children)
 
 /* In a drawing. */
 const figureText = (attributes, path, kind) =>
-  svg('text', {...attributes, 'data-value': String(number(path)), 'data-path': path, 'data-kind': kind}, SHOW[kind](number(path)))
+  svg('text', {...attributes, 'data-value': String(number(path)), 'data-path': path, 'data-kind': kind}, mark(path) + SHOW[kind](number(path)))
 
 function section(id, title, ...children) {
   return el('section', {id, 'aria-labelledby': id + '-title'}, el('h2', {id: id + '-title'}, title), children)

@@ -117,7 +117,7 @@ function drawDevices(width) {
 function drawNode(path, width) {
   const node = at(path)
   const n = node.devices_per_node, shown = Math.min(n, 16)
-  const across = Math.min(shown, Math.max(4, Math.min(8, Math.floor((width - 20) / 44)))), rows = Math.ceil(shown / across)
+  const across = Math.min(shown, Math.max(4, Math.min(8, Math.floor((width - 20) / 34)))), rows = Math.ceil(shown / across)
   const step = Math.min(56, (width - 20) / across), base = 34 + rows * 34
   const parts = [svg('rect', {class: 'node', x: 1, y: 1, width: width - 2, height: base + (node.nic ? 66 : 34), rx: 6}),
     svg('text', {class: 'name', x: 10, y: 18}, `${node.name || 'node'}: ${n} × ${node.device}`)]

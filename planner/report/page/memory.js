@@ -9,15 +9,15 @@ const CLASSES = [
   ['context', 'grey'],
   ['communicators', 'purple'],
 ]
-const CLASS_NAMES = {saved: 'saved activations', context: 'context (est)', communicators: 'NCCL (est)'}
+const CLASS_NAMES = {saved: 'saved activations', communicators: 'NCCL'}
 const memoryPaths = stage => CLASSES.map(([c]) => `plan.stages.${stage}.memory.${c}`)
 const memoryTotal = stage => memoryPaths(stage).reduce((sum, path) => sum + number(path), 0)
 
 function memoryNote(stage) {
   return [`stage ${stage}: ${list('stage_runs')[stage]}`,
     ...CLASSES.filter(([c]) => number(`plan.stages.${stage}.memory.${c}`) > 0).map(([c]) =>
-      `${CLASS_NAMES[c] || c} ${SHOW.B(number(`plan.stages.${stage}.memory.${c}`))}`),
-    `together ${SHOW.B(memoryTotal(stage))} of ${SHOW.B(number('usable_bytes.' + stage))} that may be used`,
+      `${CLASS_NAMES[c] || c} ${mark('memory.' + c)}${SHOW.B(number(`plan.stages.${stage}.memory.${c}`))}`),
+    `together ~${SHOW.B(memoryTotal(stage))} of ${SHOW.B(number('usable_bytes.' + stage))} that may be used`,
     `recompute ${at(`plan.stages.${stage}.recompute`)}`]
 }
 
@@ -66,8 +66,8 @@ function memoryBars(width) {
       if (!(bytes > 0)) return null
       from += bytes
       return svg('rect', {class: 'has-note f-' + colour, x: x(from - bytes), y, width: Math.max(0.5, x(from) - x(from - bytes)), height: 22,
-        note: () => [`${CLASS_NAMES[c] || c} of stage ${g.first}`, SHOW.B(bytes), SHOW.bytes(bytes)]})
-    }), svg('text', {class: 'tick', x: x(from) + 6, y: y + 15}, SHOW.B(from))]
+        note: () => [`${CLASS_NAMES[c] || c} of stage ${g.first}`, mark(path) + SHOW.B(bytes), mark(path) + SHOW.bytes(bytes)]})
+    }), svg('text', {class: 'tick', x: x(from) + 6, y: y + 15}, '~' + SHOW.B(from))]
   }), limit && [svg('line', {class: 'limit', x1: x(number('usable_bytes.0')), x2: x(number('usable_bytes.0')), y1: 0, y2: height - 18}),
     svg('text', {class: 'tick', x: x(number('usable_bytes.0')), y: height - 4, 'text-anchor': 'end'}, 'usable ' + SHOW.B(number('usable_bytes.0')))])
 }

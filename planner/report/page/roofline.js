@@ -51,8 +51,8 @@ function rooflinePlot(steps, width) {
     figureText({class: 'tick', x: x(highX) - 4, y: y(peak) + 16, 'text-anchor': 'end'}, 'machine.flop_per_s', 'FLOP/s'),
     points.map(o => svg('circle', {class: 'point has-note f-' + (KERNEL_COLOURS[o.kernel] || 'grey'), cx: x(o.flop / o.bytes), cy: y(o.flop / o.cost_s),
       r: 3 + 22 * Math.sqrt(o.time / whole), note: () => [`${o.op} ${o.name}`, `${o.procedure}, ${o.kernel}`,
-        `${SHOW['FLOP/s'](o.flop / o.cost_s)} at ${SHOW.number(Number((o.flop / o.bytes).toPrecision(3)))} operations a byte`,
-        `${seconds(o.cost_s)} a call, ${o.calls} calls, ${SHOW.share(o.time / whole)} of the stage's time`]})))
+        `~${SHOW['FLOP/s'](o.flop / o.cost_s)} at ${SHOW.number(Number((o.flop / o.bytes).toPrecision(3)))} operations a byte`,
+        `~${seconds(o.cost_s)} a call, ${o.calls} calls, ~${SHOW.share(o.time / whole)} of the stage's time`]})))
 }
 
 function stepTable(steps) {
@@ -62,8 +62,8 @@ function stepTable(steps) {
     {name: 'in', key: o => o.procedure, cell: o => o.procedure},
     {name: 'kernel', key: o => o.kernel, cell: o => o.kernel},
     {name: 'calls', number: true, key: o => o.calls, cell: o => String(o.calls)},
-    {name: 'a call (est)', number: true, key: o => o.cost_s, cell: o => figure(o.path + '.cost_s', 's')},
-    {name: 'share of the stage', number: true, key: o => o.time, cell: o => SHOW.share(o.time / whole)},
+    {name: 'a call', number: true, key: o => o.cost_s, cell: o => figure(o.path + '.cost_s', 's')},
+    {name: 'share of the stage', number: true, key: o => o.time, cell: o => '~' + SHOW.share(o.time / whole)},
     {name: 'operations', number: true, key: o => o.flop, cell: o => (o.flop > 0 ? figure(o.path + '.flop', 'FLOP') : '-')},
     {name: 'bytes', number: true, key: o => o.bytes, cell: o => (o.bytes > 0 ? figure(o.path + '.bytes', 'B') : '-')},
   ], steps, 16)

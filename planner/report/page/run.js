@@ -8,7 +8,7 @@ function runPlot(column, name, show, predicted, width) {
   const every = Math.max(1, Math.ceil(steps.length / 120))
   return drawing(width, height, name + ' by step', axes(width, height, x, y, {x: 'step', y: name}, {x: t => SHOW.count(t), y: show}),
     !isNaN(predicted) && [svg('line', {class: 'limit', x1: MARGIN.left, x2: width - MARGIN.right, y1: y(predicted), y2: y(predicted)}),
-      svg('text', {class: 'tick', x: width - MARGIN.right, y: y(predicted) - 5, 'text-anchor': 'end'}, 'predicted ' + show(predicted))],
+      svg('text', {class: 'tick', x: width - MARGIN.right, y: y(predicted) - 5, 'text-anchor': 'end'}, 'predicted ~' + show(predicted))],
     svg('path', {class: 'curve', d: curve(steps.map(s => [s[0], s[column]]), x, y)}),
     steps.filter((s, i) => i % every === 0 && typeof s[column] === 'number').map(s => svg('circle', {class: 'dot has-note', cx: x(s[0]), cy: y(s[column]), r: 6,
       note: () => ['step ' + s[0], `${name} ${show(s[column])}`]})))
@@ -26,13 +26,13 @@ function ratio(path, over) {
 
 function measuredTable() {
   const rows = [
-    [['step time, median of ', figure('run.measured_steps', 'count'), ' steps'], 'plan.estimate.step_s', 'run.median_step_s', 's', 'est '],
-    ['arena of the fullest rank', 'run.planned_arena_bytes', 'run.arena_bytes', 'bytes', ''],
-    [DATA.machine.cpu ? 'resident memory of the fullest rank' : 'memory taken on the fullest device', 'plan.estimate.peak_bytes', 'run.device_bytes', 'bytes', 'est '],
+    [['step time, median of ', figure('run.measured_steps', 'count'), ' steps'], 'plan.estimate.step_s', 'run.median_step_s', 's'],
+    ['arena of the fullest rank', 'run.planned_arena_bytes', 'run.arena_bytes', 'bytes'],
+    [DATA.machine.cpu ? 'resident memory of the fullest rank' : 'memory taken on the fullest device', 'plan.estimate.peak_bytes', 'run.device_bytes', 'bytes'],
   ]
   return table('predicted and measured', [
     {name: '', cell: r => r[0]},
-    {name: 'predicted', number: true, cell: r => [r[4], figure(r[1], r[3])]},
+    {name: 'predicted', number: true, cell: r => figure(r[1], r[3])},
     {name: 'measured', number: true, cell: r => (isNaN(number(r[2])) ? NOT_MEASURED : figure(r[2], r[3]))},
     {name: 'measured / predicted', number: true, cell: r => ratio(r[2], r[1])},
   ], rows)

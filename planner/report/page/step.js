@@ -23,17 +23,17 @@ function waterfall(width) {
     return [svg('text', {class: 'name', x: 0, y: narrow ? y - 3 : y + 15}, name),
       svg('line', {class: 'wire', x1: x(from), x2: x(from), y1: y, y2: y + line + 18}),
       svg('rect', {class: 'has-note f-' + colour, x: x(begin), y, width: Math.max(1, x(from) - x(begin)), height: 20,
-        note: () => [name, seconds(s), SHOW.share(s / step) + ' of the step']}),
+        note: () => [name, '~' + seconds(s), '~' + SHOW.share(s / step) + ' of the step']}),
       figureText({class: 'tick', x: x(from) + 6, y: y + 15}, path, 's'),
       svg('text', {class: 'tick', x: width, y: y + 15, 'text-anchor': 'end', 'data-value': String(s / step), 'data-path': path, 'data-over': 'plan.estimate.step_s', 'data-kind': 'share'},
-        SHOW.share(s / step))]
+        mark(path) + SHOW.share(s / step))]
   })
   const y = terms.length * line + (narrow ? 16 : 4)
-  rows.push(svg('text', {class: 'name strong', x: 0, y: narrow ? y - 3 : y + 15}, 'step (est)'), svg('rect', {class: 'f-fg', x: x(0), y, width: x(step) - x(0), height: 20}),
+  rows.push(svg('text', {class: 'name strong', x: 0, y: narrow ? y - 3 : y + 15}, 'step'), svg('rect', {class: 'f-fg', x: x(0), y, width: x(step) - x(0), height: 20}),
     figureText({class: 'tick strong', x: x(most) + 6, y: y + 15}, 'plan.estimate.step_s', 's'))
   if (!isNaN(high))
     rows.push(svg('line', {class: 'range has-note', x1: x(number('plan.estimate.step_s_low')), x2: x(high), y1: y + 10, y2: y + 10,
-      note: () => ['range by measured runs', `${seconds(number('plan.estimate.step_s_low'))} to ${seconds(high)}`]}))
+      note: () => ['range by measured runs', `~${seconds(number('plan.estimate.step_s_low'))} to ~${seconds(high)}`]}))
   return drawing(width, y + 28, 'terms of the step time', rows)
 }
 

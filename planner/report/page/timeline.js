@@ -78,9 +78,9 @@ function waitedFor(played, s, k) {
   if (stage.cause[k] === OWN_STAGE) return 'begins after the action before it on this stage; its input was there'
   const other = forward ? place - 1 : place + 1
   if (stage.cause[k] === INPUT)
-    return `waits ${seconds(waited)} for ${forward ? 'activations' : 'gradients'} of micro-batch ${stage.microbatch[k]} from stage ${played.stageOf[other]}` +
+    return `waits ~${seconds(waited)} for ${forward ? 'activations' : 'gradients'} of micro-batch ${stage.microbatch[k]} from stage ${played.stageOf[other]}` +
       (t.chunks > 1 ? `, chunk ${played.slotOf[other] % t.chunks}` : '')
-  return `waits ${seconds(waited)} for a free message buffer to stage ${played.stageOf[forward ? place + 1 : place - 1]}`
+  return `waits ~${seconds(waited)} for a free message buffer to stage ${played.stageOf[forward ? place + 1 : place - 1]}`
 }
 
 /* Moves of the list that go with an action of the stage. */
@@ -95,7 +95,7 @@ function movesAlongside(s, act) {
 function actionNote(played, s, k) {
   const t = DATA.timeline, stage = played.stages[s], moves = movesAlongside(s, stage.act[k])
   return [`stage ${s}: ${actionName(stage, k, t.chunks)}`,
-    `${seconds(stage.end[k] - stage.begin[k])}, from ${seconds(stage.begin[k])} to ${seconds(stage.end[k])}`, waitedFor(played, s, k),
+    `~${seconds(stage.end[k] - stage.begin[k])}, from ~${seconds(stage.begin[k])} to ~${seconds(stage.end[k])}`, waitedFor(played, s, k),
     moves.length ? 'moves alongside:' : 'nothing moves alongside', ...moves]
 }
 
@@ -269,7 +269,7 @@ function drawTimelineCanvas(played) {
   }
 
   function noteOf(found) {
-    if (found.part) return [`stage ${found.s}: ${found.part.name}`, `${seconds(found.part.end - found.part.begin)}, until ${seconds(found.part.end)}`]
+    if (found.part) return [`stage ${found.s}: ${found.part.name}`, `~${seconds(found.part.end - found.part.begin)}, until ~${seconds(found.part.end)}`]
     if (!found.idle) return actionNote(played, found.s, found.k)
     if (found.k < 0) return [`stage ${found.s}: its micro-batches are done`, 'it waits for the other stages']
     return [`stage ${found.s} waits`, `next: ${actionName(stages[found.s], found.k, t.chunks)}`, waitedFor(played, found.s, found.k)]
@@ -337,7 +337,7 @@ function drawTimelineCanvas(played) {
   const end = phase.end, small = over / 200
   const windows = [
     ['whole step', 0, over],
-    stages.length > 1 && phase.fill > 0 && ['fill', 0, Math.min(over, Math.max(phase.fill * 1.8, small))],
+    stages.length > 1 && phase.fill > 0 && ['fill', 0, Math.min(over, Math.max(firstBackward(stages[0]) * 1.4, small))],
     phase.drain > phase.fill && stages.length > 1 && ['steady state', ...steadyWindow(played, phase)],
     stages.length > 1 && ['drain', Math.max(0, phase.drain - (end - phase.drain) * 0.15), end],
     over > end && ['end of the step', Math.max(0, end - (over - end) * 0.6), over],
@@ -357,6 +357,12 @@ function drawTimelineCanvas(played) {
   }).observe(box)
   document.addEventListener('theme', () => draw(true))
   return box
+}
+
+/* When the first gradient has come back to a stage. */
+function firstBackward(stage) {
+  const k = stage.act.findIndex(act => act !== FORWARD)
+  return k < 0 ? 0 : stage.begin[k]
 }
 
 /* Some micro-batches of the middle, so that single actions can be seen. */
@@ -382,7 +388,7 @@ function drawTimeline() {
   return el('section', {id: 'timeline', 'aria-labelledby': 'timeline-title', 'data-played': same && played.whole ? 'as planned' : 'differs'},
     el('h2', {id: 'timeline-title'}, 'Pipeline, to scale'),
     el('p', {class: 'dim'}, figure('timeline.microbatches', 'count'), ' micro-batches on ', figure('timeline.stages', 'count'), ' stages, schedule ', text('plan.schedule'),
-      '; stages stand still for ' + SHOW.share(Math.max(0, idle)) + ' of the time until the last micro-batch is done. Drag, Ctrl and wheel, or the keys + − ← → move the window; dashed lines: end of the fill, begin of the drain. All times are estimates.'),
+      '; stages stand still for ~' + SHOW.share(Math.max(0, idle)) + ' of the time until the last micro-batch is done. Drag, Ctrl and wheel, or the keys + − ← → move the window; dashed lines: end of the fill, begin of the drain. All times are estimates.'),
     !same && el('p', {class: 'warning'}, 'What is played here ends at other times than the plan says: please report it.'),
     legend([...kinds.map(k => KINDS[k]), ...parts.map(([, name, colour]) => [name, colour])]), drawTimelineCanvas(played))
 }

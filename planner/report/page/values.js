@@ -71,6 +71,12 @@ const SHOW = {
   number: x => (Number.isInteger(x) && Math.abs(x) < 1e9 ? String(x) : Math.abs(x) >= 1e-3 && Math.abs(x) < 1e7 ? String(Number(x.toPrecision(6))) : x.toExponential(3)),
 }
 
+/* What the cost model estimates has a ~ before its figure, as on the command line; figures without it are exact, or measured. */
+const ESTIMATES = new RegExp(['estimate\\.(\\w+_s|step_s_low|step_s_high|tokens_per_s|mfu|hfu|peak_bytes)$', '^training\\.(seconds|device_hours|dollars)$', '^timeline\\.\\w+_s\\.',
+  '\\.cost_s$', 'certificate\\.(best_s|bound_s)$', '^front\\.\\d+\\.(step_s|tokens_per_s|peak_bytes|step_device_hours|step_dollars)$', 'memory\\.(context|communicators)$',
+  'delayed_update\\.\\w+_s$', '\\.predicted_ms$', '^sides\\.terms\\.', '^sides\\.plans\\.\\d+\\.(step_s|tokens_per_s|mfu|peak_bytes|run_\\w+)$', '^machine\\.groups\\.\\d+\\.\\w+_s$'].join('|'))
+const mark = path => (ESTIMATES.test(path) ? '~' : '')
+
 const NOT_MEASURED = 'not measured'
 
 /* What could end a line, turn it around or hide in it is shown by its number: names are strangers'. */

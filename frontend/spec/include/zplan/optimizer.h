@@ -33,6 +33,7 @@ typedef enum zp_range {
   ZP_RANGE_POSITIVE,     /* > 0 */
   ZP_RANGE_NOT_NEGATIVE, /* >= 0 */
   ZP_RANGE_BELOW_ONE,    /* 0 <= x < 1 */
+  ZP_RANGE_INSIDE,       /* 0 < x < 1 */
   ZP_RANGE_FRACTION,     /* 0 < x <= 1 */
   ZP_RANGE_ONE_OR_MORE,  /* >= 1 */
   ZP_RANGE_LATENCY,      /* 0 <= x <= 1 second: more is a slip of the unit */
@@ -108,7 +109,7 @@ typedef struct zp_optimizer {
   bool is_adam;           /* what other programs offload */
   bool decay_in_gradient; /* weight decay is added to gradients; else it shrinks weights */
   bool relative_step;     /* without a learning rate steps are min(1e-2, 1 / sqrt(step)) */
-  const char *example_lr;
+  const char *example_lr, *meaning;
   const char *not_with[ZP_LIMIT_COUNT]; /* refusals; NULL: it goes with that */
   /* Its words elsewhere: the generated program's kind, and what device kernels of its own hang on (NULL: it has none);
    * the exports' (NULL: they have none). */

@@ -363,6 +363,9 @@ typedef enum zp_state {
   ZP_STATE_COUNT
 } zp_state;
 
+/* Memory that a search may hold unless the plan block or --search-memory says otherwise. */
+#define ZP_SEARCH_MEMORY (INT64_C(2) << 30)
+
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
@@ -384,7 +387,7 @@ typedef struct zp_constraints {
   zp_limit node_order;              /* values of zp_node_order; unset: both */
   double robust;                    /* a less exposed plan may be slower by this share; 0: the fastest is wanted */
   double search_gap;                /* the search may stop when no plan is faster by more than this share */
-  int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
+  int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY */
   double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;

@@ -105,9 +105,6 @@ static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
   return plan->devices - zp_choice_ranks(choice);
 }
 
-/* Memory that a search may hold unless the plan block or --search-memory says otherwise. */
-#define ZP_SEARCH_MEMORY (INT64_C(2) << 30)
-
 typedef struct zp_search_options {
   int top;    /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
   double gap; /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
