@@ -110,11 +110,11 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   const char *error = NULL;
   char *text = zp_read_input(run->arena, path, &len, &error);
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
-  if (!text || !*json) {
+  if (text && *json) error = zp_plan_json_upgrade(run->arena, *json);
+  if (error) {
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
     return NULL;
   }
-  zp_plan_json_upgrade(*json);
   const zp_json *list = zp_json_get(*json, "sources");
   int n = zp_json_count(list);
   if (n < 1) {

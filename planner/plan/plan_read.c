@@ -108,16 +108,36 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
-void zp_plan_json_upgrade(zp_json *json) {
+static bool has_key(const zp_json *value, const char *name) {
+  void *at = NULL;
+  const char *key;
+  const zp_json *member;
+  while (zp_json_next(value, &at, &key, &member))
+    if (strcmp(key, name) == 0 || has_key(member, name)) return true;
+  for (int i = 0; i < zp_json_count(value); i++)
+    if (has_key(zp_json_at(value, i), name)) return true;
+  return false;
+}
+
+const char *zp_plan_json_upgrade(zp_arena *arena, zp_json *json) {
   static const char *const renamed[][2] = {{"away_stride", "offloaded_stride"},
                                            {"saved_away", "saved_offloaded"},
                                            {"away_slots", "offloaded_slots"},
                                            {"away_staging", "offloaded_staging"}};
-  if (!zp_json_is_object(json) || strncmp(zp_json_get_string(json, "format_version", ""), "1.", 2) != 0) return;
-  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) zp_json_rename(json, renamed[i][0], renamed[i][1]);
+  if (!zp_json_is_object(json)) return NULL;
+  const char *version = zp_json_get_string(json, "format_version", "");
+  bool first = strncmp(version, "1.", 2) == 0;
+  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+    if (!first && has_key(json, renamed[i][0]))
+      return zp_format(arena, "format_version is \"%s\", but `%s` is a name of format 1, `%s` in this one", version,
+                       renamed[i][0], renamed[i][1]);
+    if (first) zp_json_rename(json, renamed[i][0], renamed[i][1]);
+  }
+  if (!first) return NULL;
   static const char *const added[] = {"at_difference", "at_gradient_before"}; /* of Adan, which format 1 has not */
   for (size_t i = 0; i < sizeof added / sizeof *added; i++) zp_json_add_alongside(json, "at_moment2", added[i], -1);
   zp_json_set_string(json, "format_version", "2.0");
+  return NULL;
 }
 
 /* Files of plans whose nodes are as they are written do not say their order. */

@@ -16,15 +16,14 @@ micro-batch or two. All that can be combined is a space of thousands, which --al
 
 - any two values of axes occur together with every model, wherever they can, when degrees count as one or several ranks:
   tensor ranks with kept inputs split, cuts inside layers in a pipeline, data ranks with ZeRO 1, ...;
-- any three of these occur together, with experts and without: there in gpt.dz or llama.dz, which have the same layouts and
-  differ within layers only;
-- so does every (tensor, pipeline, data).
+- so does every (tensor, pipeline, data), with experts and without: there in gpt.dz or llama.dz, which have the same layouts and
+  differ within layers only.
 
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
-against several or at one uneven degree, not at a single combination of eight values. --degrees has any two values at their very degrees, too
-(tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...), and 7 and 8 ranks: 117 trainings more, in tests/long.sh
-and for changes of how shards are cut. In f32 kernels are others, layouts are not: every value of every axis with one of the models, and with every model, when degrees count as one or several. --quick: every value
+against several or at one uneven degree, not at a single combination of eight values. --degrees has any three values together and any two at
+their very degrees, too (tensor 5 with kept inputs split, pipeline 7 with cuts inside layers, ...), and 7 and 8 ranks: 155 trainings more, in
+tests/long.sh and for changes of how shards are cut. In f32 kernels are others, layouts are not: every value of every axis with one of the models, and with every model, when degrees count as one or several. --quick: every value
 of every axis.
 Layouts with experts spread over data ranks are listed.
 
@@ -127,10 +126,6 @@ def pairs_of_classes(layout):
     return values(layout) | covering.meetings(coarse(layout), 2)
 
 
-def degrees_and_threes(layout):
-    return {layout[:3]} | covering.meetings(coarse(layout), 3)
-
-
 def of_model(case, needs):
     model, layout = case
     return {(model, need) for need in needs(layout)}
@@ -147,8 +142,9 @@ def chosen(tally, models, precision, extent):
         if extent == "quick":
             return covering.meetings(coarse(case[1]), 2) | of_model(case, coarse_values)
         if precision == "fp64":
-            every_degree = covering.meetings(case[1], 2) if extent == "degrees" else set()
-            return every_degree | degrees_and_threes(case[1]) | of_model(case, pairs_of_classes)
+            more = covering.meetings(case[1], 2) | covering.meetings(coarse(case[1]), 3) if extent == "degrees" else set()
+            pairs = of_model(case, pairs_of_classes) if extent == "degrees" else covering.meetings(coarse(case[1]), 2) | of_model(case, coarse_values)
+            return more | {case[1][:3]} | pairs
         return values(case[1]) | of_model(case, coarse_values)
 
     some = covering.cover(every, needs)

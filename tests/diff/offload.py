@@ -321,9 +321,14 @@ def check_trouble(tally, folder):
     tally.check("no room: message", "error[Z0861]: cannot reserve" in outcome.err, outcome.err)
 
 
-def run_table(purpose, table, make_suite, checks):
-    """What a script does: the trainings that are asked for, then, where all are, the checks with (suite, folder)."""
-    options = trainings.arguments(purpose).parse_args()
+def run_table(purpose, table, make_suite, checks, more=()):
+    """What a script does: the trainings that are asked for, with --all more of them, then, where all are, the checks with (suite, folder)."""
+    parser = trainings.arguments(purpose)
+    if more:
+        parser.add_argument("--all", action="store_true", help="%d trainings more" % len(more))
+    options = parser.parse_args()
+    if more and options.all:
+        table += more
     table = [one for one in table if options.only in one.name]
     if options.list:
         print("\n".join(one.name for one in table))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPU trainers whose saved values and parameters live off the device train the same bits as without.
 
-    offload_values.py [--only TEXT] [--list] [--jobs N] [--verbose]
+    offload_values.py [--all] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 1. A table of plans on the emulated GPU: saved values and parameters, in part or whole, on the host or on disks, with
    optimizer state alongside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
@@ -24,6 +24,7 @@ from offload import BOUNDS, FILES, STEPS, offloaded
 
 PARAMETERS = 42600  # of gpt.dz with two layers
 
+WHOLE_PARAMETERS = offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:8"})
 BOTH = offloaded("gpt", "fp64", 1, 1, 1, {"params": "nvme:8", "gradients": "nvme:8"}, microbatch=4)
 
 TABLE = (
@@ -35,9 +36,7 @@ TABLE = (
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:8", "params": "host:8"}, schedule="interleaved", chunks=2),
     offloaded("llama", "fp64", 2, 1, 1, {"activations": "host:8"}, recompute="full", recompute_shard="tensor"),
     offloaded("gpt", "fp64", 1, 1, 2, {"activations": "host:4"}, zero=2),
-    offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:8"}),
-    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
-    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
+    WHOLE_PARAMETERS,
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
     # held whole by data ranks that own pieces of them: every owner's last elements are offloaded
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, zero=1),
@@ -48,13 +47,8 @@ TABLE = (
     # on disks
     offloaded("gpt", "fp64", 1, 1, 1, {"params": "nvme:8"}),
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:5", "activations": "nvme:8"}, zero=3, recompute="selective"),
-    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3"}, zero=1),
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
-    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
-    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "nvme:5"}, zero=1),
-    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3", "optimizer": "host:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8", "gradients": "nvme:8"}),
-    offloaded("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     offloaded("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 2, 1, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, schedule="zb_v"),
     # gradients and parameters, the optimizer's state on the device
@@ -62,7 +56,6 @@ TABLE = (
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:3", "gradients": "nvme:5"}, zero=2, schedule="zb_h1"),
     offloaded("gpt", "fp64", 2, 1, 2, {"params": "nvme:5", "gradients": "nvme:3", "optimizer": "host:2"}, zero=1),
-    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "host:5", "optimizer": "nvme:3"}),
     offloaded("gpt", "fp64", 1, 2, 1, {"gradients": "nvme:8"}, microbatch=2),
     offloaded("gpt", "fp64", 1, 1, 3, {"gradients": "host:3"}, zero=2, batch=6),
     offloaded("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3, **{"plan.expert": 2, "model.n": 4}),
@@ -70,24 +63,35 @@ TABLE = (
     offloaded("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
     offloaded("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
-    offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
     # a layer's eighth is less than a page: on the first stage nothing leaves, its units still work in the ring
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:1"}, recompute="full"),
-    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
     # backward in two parts: the gradient of the logits stands in their place, and goes out again between them
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
     # streams stay on the device
-    offloaded("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
     offloaded("streams", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="full"),
     offloaded("t5", "fp64", 1, 4, 1, {"activations": "host:5"}, cut="block", schedule="zb_h1"),
-    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
-    offloaded("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
     # the loss by parts, in backward: what it reads has come again
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8", "params": "host:8"}, loss_chunks=4),
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", loss_chunks=2),
     offloaded("gpt", "fp64", 1, 2, 1, dict.fromkeys(("optimizer", "gradients", "params", "activations"), "host:8"), schedule="zb_h1"),
     offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "host:8", "params": "host:5", "activations": "host:8"},
          schedule="zb_v", zero=3),
+)
+# With --all: tier, ZeRO, schedule and model of each stand in the table above as well, in other company.
+MORE = (
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3"}, zero=1),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
+    offloaded("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "nvme:5"}, zero=1),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3", "optimizer": "host:8"}, zero=3),
+    offloaded("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
+    offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:8", "gradients": "host:5", "optimizer": "nvme:3"}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
+    offloaded("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
+    offloaded("streams", "fp64", 1, 2, 1, {"activations": "host:8"}),
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),
+    offloaded("gpt", "fp64", 1, 2, 1, {"params": "host:8"}, schedule="zb_h1"),
 )
 
 
@@ -125,7 +129,7 @@ def check_bytes(tally, suite):
     """Every element comes twice a micro-batch, the tied embedding for both ends of the model; without optimizer state alongside them
     parameters come up and go down once more. Alignment adds a little."""
     f64, micro_batches, tied = 8, 4, 61 * 40
-    end = suite.ends.get(TABLE[8].settings)
+    end = suite.ends.get(WHOLE_PARAMETERS.settings)
     for way, elements in (("from host", 2 * micro_batches * (PARAMETERS + tied) + PARAMETERS), ("to host", PARAMETERS)):
         got = end and end["moved_bytes"][way]
         tally.check("bytes of parameters %s" % way, end and f64 * elements <= got <= 1.12 * f64 * elements, "%s, about %d expected" % (got, f64 * elements))
@@ -195,7 +199,7 @@ def main():
     return offload.run_table("saved values and parameters off the device", TABLE, Values,
                              (lambda suite, _: check_bytes(suite.tally, suite),
                               lambda suite, folder: check_resume(suite.tally, folder),
-                              lambda suite, folder: check_refused(suite.tally, folder)))
+                              lambda suite, folder: check_refused(suite.tally, folder)), MORE)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the optimizers do to every parameter, computed again from two checkpoints in a row; groups of parameters; every layout alike.
 
-    optimizers.py [--verbose]
+    optimizers.py [--all] [--verbose]
 
 1. From the parameters before a step and the moments before and after it, the parameters after it follow by the formulas of the papers, written here in f64:
    AdamW and Adam (Kingma and Ba 2015; decay as torch.optim), SGD, Lion (arXiv 2302.06675, algorithm 2), Adan (arXiv 2208.06677, algorithm 1), LAMB (arXiv 1904.00962,
@@ -9,7 +9,9 @@
    alone, whatever order the patterns come in and whatever else the parameter is.
    Lion is checked in a model without key biases, whose gradient is rounding noise: its signs would be those of the layout.
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
-   an emulated GPU, optimizer state on its host, 1-bit Adam before and after its switch, 16 bits. --check-memory in all of them.
+   an emulated GPU, optimizer state on its host, 1-bit Adam before and after its switch, 16 bits. --check-memory in all of them. Those whose
+   elements are updated one by one share how layouts hand them out: AdamW is trained in every layout, Lion and Adan where shards end inside
+   parameters and on a GPU, and with --all in every layout, too.
 3. What is not understood is refused, and so are exports to programs that take no groups.
 """
 import argparse
@@ -396,21 +398,22 @@ def check_refusals(tally):
 
 def main():
     parser = argparse.ArgumentParser(description="optimizers by their formulas")
+    parser.add_argument("--all", action="store_true", help="every optimizer in every layout")
     parser.add_argument("--verbose", action="store_true", help="a line a case")
     options = parser.parse_args()
     harness.require_zplan()
-    tally = harness.Tally()
+    tally, by_element = harness.Tally(), slice(None) if options.all else slice(3, 5)
     with harness.Scratch() as folder:
         check_refusals(tally)
         check_family(tally, folder, "adamw", GROUPS, layouts("gpt"), options.verbose)
         check_family(tally, folder, "adam", GROUPS, (), options.verbose)
         check_family(tally, folder, "sgd", GROUPS, (), options.verbose)
         check_family(tally, folder, "adamw", (), (), options.verbose)
-        check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama"), options.verbose, "llama")
+        check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama")[by_element], options.verbose, "llama")
         check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
         scaled = {"model.n": 2, "model.corrected": False}  # biases of gates do not go with lamb
         check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, **scaled}),), options.verbose, "moe", scaled)
-        check_family(tally, folder, "adan", GROUPS, layouts("gpt") + adan_layouts(), options.verbose)
+        check_family(tally, folder, "adan", GROUPS, layouts("gpt")[by_element] + adan_layouts(), options.verbose)
         check_adan(tally, folder)
         check_resume(tally, folder, "lion", "llama", LLAMA_GROUPS, case(1, 1, 2, zero=2, model="llama"))
         check_resume(tally, folder, "adan", "gpt", GROUPS, case(1, 1, 2, zero=3, words=GPU + offloaded("nvme", "optimizer")))

@@ -22,7 +22,8 @@ fail() {
   failed=1
 }
 
-# Sanitizers, with which a rank takes ten times as long to start, see every path once.
+# With sanitizers a rank takes ten times as long to start: they see each kind of message, step and checkpoint once, the build without them
+# the rest.
 sanitized=no
 case $bin in */dev/*) sanitized=yes ;; esac
 
@@ -33,14 +34,14 @@ collectives() { # LAYOUT...
     ranks $(($1 * $2 * $3)) "$bin/mpi_collectives" "$@" || fail "collectives $layout"
   done
 }
-collectives '3 1 1 f32' '1 3 1 f64' '2 1 2 f64 2'
-[ $sanitized = yes ] || collectives '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '1 2 2 f32'
+collectives '1 3 1 f64' '2 1 2 f64 2'
+[ $sanitized = yes ] || collectives '3 1 1 f32' '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '1 2 2 f32'
 # over nodes of so many ranks: in two levels where groups stand evenly on them, and what leaves a node
 TEST_NODE=2 collectives '1 1 4 f32 2'
-TEST_NODE=1 collectives '1 1 3 f32' # one a node
+[ $sanitized = yes ] || TEST_NODE=1 collectives '1 1 3 f32' # one a node
 TEST_NODE=3 collectives '1 1 5 f32' # three and two
 [ $sanitized = yes ] || TEST_NODE=2 collectives '4 1 1 f64' '1 1 3 f32'
-TEST_WAITING=1 ranks 4 "$bin/mpi_collectives" 1 2 2 f32 || fail 'waiting with 4 ranks'
+[ $sanitized = yes ] || TEST_WAITING=1 ranks 4 "$bin/mpi_collectives" 1 2 2 f32 || fail 'waiting with 4 ranks'
 
 # --- every layout trains alike: TENSOR DATA ZERO
 losses() { # FILE: step and loss, rounded to what rounding of sums may change
@@ -50,7 +51,7 @@ losses() { # FILE: step and loss, rounded to what rounding of sums may change
 for dtype in f64 f32; do
   if [ $dtype = f64 ]; then
     digits=10 layouts='1,1,0 1,2,0 1,2,1 2,1,0 2,2,0 2,2,1 1,4,1 3,1,0 1,2,2 2,4,2 1,4,3 2,2,3'
-    [ $sanitized = no ] || layouts='1,1,0 2,2,0 1,4,1 1,2,2 2,2,3'
+    [ $sanitized = no ] || layouts='1,1,0 1,4,1 2,2,2'
   elif [ $sanitized = yes ]; then
     continue
   else
@@ -83,6 +84,9 @@ while read -r layout <&3; do
   rm -rf "$tmp/c"
 done 3<"$tmp/resumed"
 
+# Signals, f16 and trouble of one rank with sanitizers: tests/unit/test_rt_*.c.
+[ $sanitized = no ] || exit $failed
+
 # --- a signal ends all ranks after the step that one has it in, and a rank to which it comes when all is over does not die of it
 BIGRAM_LATE=2 ranks 4 "$bin/mpi_trainer" 2 2 1 f32 --checkpoint "$tmp/c" >"$tmp/out" 2>&1 ||
   { fail 'a signal that comes late' && cat "$tmp/out"; }
@@ -93,9 +97,7 @@ rm -rf "$tmp/c"
 printf '%s\n' '65536 0' '65536 0' '65536 1' '32768 2' '16384 3' >"$tmp/want"
 for step in 6 7 8 9 10 11 12 13; do echo '8192 3'; done >>"$tmp/want"
 for step in 14 15 16 17 18 19 20; do echo '16384 3'; done >>"$tmp/want"
-stages='0 1 2 3'
-[ $sanitized = no ] || stages='0 3' # others: tests/diff/fp16.py
-for zero in $stages; do
+for zero in 0 1 2 3; do
   BIGRAM_OVERFLOW=3 ranks 4 "$bin/mpi_trainer" 2 2 $zero f16 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
     { fail "overflow with ZeRO $zero" && cat "$tmp/out"; }
   sed -n 's/.*"scale": \([0-9]*\), "skipped": \([0-9]*\)}/\1 \2/p' "$tmp/log" >"$tmp/scales"

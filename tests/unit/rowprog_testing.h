@@ -67,6 +67,15 @@ static inline void build_l2(kit *k, int x, int r, int64_t n) {
   carry_out(k, op2(k, ZP_OP_MUL, unit, columns(k, "scale", n)));
   carry_out(k, apply(k, ZP_OP_L2_NORM, attr, "second", dropout(k, "drop", r, 0.2), -1, -1));
 }
+/* Norms of rows whose squares are zeros in f32, by the least eps that it allows: backward cubes its inverse root. */
+static inline void build_zeros(kit *k, int x, int r, int64_t n) {
+  zp_op_attr attr = {.eps = 2.1e-26};
+  int zeros = apply(k, ZP_OP_MUL_CONST, (zp_op_attr){.value = 1e-30}, "zeros", x, -1, -1);
+  int sum = op2(k, ZP_OP_ADD, r, apply(k, ZP_OP_L2_NORM, attr, "unit", zeros, -1, -1));
+  sum = op2(k, ZP_OP_ADD, sum, apply(k, ZP_OP_RMS_NORM, attr, "rms", zeros, columns(k, "w", n), -1));
+  carry_out(
+      k, op2(k, ZP_OP_ADD, sum, apply(k, ZP_OP_LAYER_NORM, attr, "ln", zeros, columns(k, "g", n), columns(k, "b", n))));
+}
 static inline void build_softmax(kit *k, int x, int r, int64_t n) {
   (void)n;
   carry_out(k, op1(k, ZP_OP_SOFTMAX, x));
@@ -102,6 +111,7 @@ static const row_case row_cases[] = {
     {"residual", build_residual, false},
     {"rms", build_rms, false},
     {"l2", build_l2, false},
+    {"zeros", build_zeros, false},
     {"softmax", build_softmax, false},
     {"position", build_position, false},
     {"two_norms", build_two_norms, false},

@@ -263,6 +263,24 @@ Test(kernels_optimizer, first_adamw_step_by_hand) {
   cr_expect_float_eq(v, 0.0025, 1e-16);
 }
 
+/* By the least eps that a training in f32 may have: weights whose gradients are 0 stay where they are, and those whose
+ * squares are lost in f32 move by a few learning rates at most. */
+Test(kernels_optimizer, least_eps) {
+  static const int kinds[] = {ZPK_ADAMW, ZPK_ADAM, ZPK_ADAN};
+  for (int k = 0; k < 3; k++)
+    for (double gradient = 0; gradient < 1e-15; gradient = gradient == 0 ? 1e-30 : gradient * 10) {
+      float p = 2, g = (float)gradient, state[ZPK_MOMENTS] = {0};
+      void *kept[ZPK_MOMENTS];
+      for (int i = 0; i < ZPK_MOMENTS; i++) kept[i] = &state[i];
+      zpk_update u = settings(ZPK_F32, kinds[k], false, 1);
+      u.lr = 0.01, u.eps = 1e-18, u.grad_scale = 1;
+      u.bias2 = kinds[k] == ZPK_ADAN ? u.bias2 : 1 - (u.beta2 = 0.999);
+      zpk_optimizer(&u, &p, &g, kept, 0, 1);
+      cr_expect(gradient == 0 ? p == 2 : fabs((double)p - 2) < 5 * u.lr, "kind %d, gradient %g: %g", kinds[k], gradient,
+                (double)p);
+    }
+}
+
 Test(kernels_flat, sum_of_squares) {
   enum { COUNT = 3 * 4096 + 77 };
   static float x[COUNT];

@@ -188,6 +188,32 @@ Test(spec_train, errors) {
   }
 }
 
+/* Numbers that the precision cannot compute with: a least one is as small as it can be, so next to it. */
+Test(spec_train, least_eps) {
+  static const char adam[] = "adamw(lr = 1, eps = %s)", adafactor[] = "adafactor(eps = [%s, 1e-3])";
+  static const struct {
+    const char *optimizer, *precision, *good, *bad, *words;
+  } cases[] = {
+      {adam, "fp32", "1e-18", "9e-19", "Z0306|`eps` of `adamw` must be between 1e-18|steps of many learning rates"},
+      {adam, "mixed_fp16", "3e38", "4e38", "Z0306|between 1e-18 and 3.4e+38 in precision \"mixed_fp16\", not 4e+38"},
+      {adam, "fp64", "1e-153", "9e-154", "Z0306|in precision \"fp64\""},
+      {"muon(lr = 1, eps = %s)", "fp32", "1e-18", "1e-38", "Z0306|`eps` of `muon`"},
+      {adafactor, "fp32", "1e-30", "9e-31", "Z0306|`eps` of `adafactor`|rows and columns whose gradients are zero"},
+      {adafactor, "fp64", "1e-290", "9e-291", "Z0306|1e-290"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int bad = 0; bad < 2; bad++) {
+      char optimizer[100], text[1500];
+      snprintf(optimizer, sizeof optimizer, cases[i].optimizer, bad ? cases[i].bad : cases[i].good);
+      snprintf(text, sizeof text, "%strain { batch = 8  steps = 5  precision = \"%s\"  optimizer = %s }\n",
+               MODEL CLUSTER, cases[i].precision, optimizer);
+      fixture f = load_with(text, (zp_load_options){0});
+      if (bad) check_failure(optimizer, &f, 1, cases[i].words);
+      cr_expect(bad || f.spec, "%s", optimizer);
+      unload(&f);
+    }
+}
+
 /* A number stands before a source as before a device; percentages as everywhere, none is 1. */
 Test(spec_train, mixtures) {
   fixture f = good(MODEL CLUSTER

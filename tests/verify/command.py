@@ -74,6 +74,8 @@ def statuses(folder):
             text = re.sub(r'"%s": -1,\s*' % key, "", text)
             expect("%s is not in format 1" % key, key not in text)
         first.write(text)
+    with open(folder + "/neither.json", "w") as neither:
+        neither.write(text.replace('"format_version": "1.0"', '"format_version": "2.0"'))
     card = folder + "/card.json"  # of a file that uses another from the folder above
     check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "--set", "model.layers=21", "-o", card], 0)
     check("card", ["verify", card], 0, "sound")
@@ -82,6 +84,8 @@ def statuses(folder):
     check("empty plan", ["explain", empty], 1, "Z0640")
     check("later plan", ["explain", folder + "/later.json"], 1, "this program reads 1.x and 2.x")
     check("plan of format 1", ["verify", folder + "/first.json"], 0, "sound")
+    for verb in ("verify", "report", "explain"):
+        check("names of format 1 in format 2", [verb, folder + "/neither.json"], 1, 'neither.json: format_version is "2.0", but `away_stride` is a name of format 1')
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")

@@ -185,6 +185,8 @@ void zp_read_trained(zp_reader *reader, const zp_env *env, const zp_attr *attr, 
 void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 /* Gives the model its adapters, and freezes what is not trained. */
 void zp_freeze(zp_diags *diags, zp_spec *spec);
+/* spec_eps.c; needs the model. */
+void zp_check_eps(zp_diags *diags, const zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_node_schema, zp_device_schema, zp_fabric_schema, zp_train_schema,
     zp_plan_schema;
 /* ---- what the reference shows of calls ---- */

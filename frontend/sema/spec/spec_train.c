@@ -286,6 +286,7 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   zp_check_data(diags, spec, &train->validate_data);
   zp_freeze(diags, spec);
   if (zp_diags_errors(diags) == before) zp_check_groups(diags, spec);
+  zp_check_eps(diags, spec);
   if (train->tokens > 0)
     train->steps = (int64_t)ceil((double)train->tokens / ((double)train->batch * (double)spec->model->sequence));
   if (train->warmup + train->decay_steps > train->steps) {

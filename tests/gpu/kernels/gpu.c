@@ -137,7 +137,7 @@ void gpu_open(void) {
   char *memory;
   if (gpu.collect) {
     memory = mmap(NULL, pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) gpu_skip("no memory");
+    if (memory == MAP_FAILED) zpt_skip("no memory");
   } else {
     open_device();
     memory = allocate_shared();

@@ -1,6 +1,6 @@
 /* The unit tests of device kernels (tests/unit/test_kernels_cuda*.c, test_rowprog_cuda.c) on a GPU: kernels against
  * naive f64 computations, the kernels of CPU ranks and the interpreter of row programs. The files are those of the unit
- * tests; criterion/criterion.h stands for their library, objects.c and gpu.c for the emulator.
+ * tests; support/criterion/criterion.h stands for their library, objects.c and gpu.c for the emulator.
  *
  *   check_kernels --images DIR [--only TEXT]... [--without TEXT]... [--emulated LIBRARY]
  *                 runs the tests whose name holds one of the texts, and none of those without
@@ -21,19 +21,19 @@
 enum { SKIPPED = 77, MOST_TEXTS = 64, PATIENCE_S = 300 };
 
 gpu_setup gpu;
-static gpu_test *tests;
-static gpu_suite *suites;
-static const gpu_test *current;
+static zpt_test *tests;
+static zpt_suite *suites;
+static const zpt_test *current;
 static int failures;
 
 /* Constructors of a program run in the order of its objects: each goes to the end. */
-void gpu_add_test(gpu_test *test) {
-  gpu_test **end = &tests;
+void zpt_add_test(zpt_test *test) {
+  zpt_test **end = &tests;
   while (*end) end = &(*end)->next;
   *end = test;
 }
 
-void gpu_add_suite(gpu_suite *suite) {
+void zpt_add_suite(zpt_suite *suite) {
   suite->next = suites;
   suites = suite;
 }
@@ -44,9 +44,9 @@ static void tell(const char *format, va_list args) {
   fflush(stdout);
 }
 
-void gpu_check(bool good, bool fatal, const char *file, int line, const char *condition, const char *format, ...) {
+void zpt_failed(bool fatal, const char *file, int line, const char *condition, const char *format, ...) {
   enum { MOST = 5 };
-  if (good || gpu.collect) return;
+  if (gpu.collect) return;
   va_list args;
   va_start(args, format);
   if (failures < MOST) {
@@ -58,7 +58,7 @@ void gpu_check(bool good, bool fatal, const char *file, int line, const char *co
   if (fatal) _exit(1);
 }
 
-void gpu_skip(const char *format, ...) {
+void zpt_skip(const char *format, ...) {
   va_list args;
   va_start(args, format);
   if (!gpu.collect) {
@@ -71,20 +71,20 @@ void gpu_skip(const char *format, ...) {
 
 /* ---- one test ---- */
 
-static const gpu_suite *suite_of(const gpu_test *test) {
-  for (const gpu_suite *s = suites; s; s = s->next)
+static const zpt_suite *suite_of(const zpt_test *test) {
+  for (const zpt_suite *s = suites; s; s = s->next)
     if (strcmp(s->name, test->suite) == 0) return s;
   return NULL;
 }
 
 static void run_current(void) {
-  const gpu_suite *suite = suite_of(current);
-  if (suite && suite->init) suite->init();
-  current->run();
-  if (suite && suite->fini) suite->fini();
+  const zpt_suite *suite = suite_of(current);
+  if (suite && suite->options.init) suite->options.init();
+  current->run(NULL);
+  if (suite && suite->options.fini) suite->options.fini();
 }
 
-static _Noreturn void be_test(const gpu_test *test) {
+static _Noreturn void be_test(const zpt_test *test) {
   current = test;
   alarm(PATIENCE_S);
   gpu_open();
@@ -103,7 +103,7 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void run_test(const gpu_test *test, counts *c) {
+static void run_test(const zpt_test *test, counts *c) {
   double begin = now();
   int status = 0;
   fflush(stdout);
@@ -132,7 +132,7 @@ typedef struct texts {
   int n;
 } texts;
 
-static bool holds_one(const gpu_test *test, const texts *t) {
+static bool holds_one(const zpt_test *test, const texts *t) {
   char name[160];
   snprintf(name, sizeof name, "%s.%s", test->suite, test->name);
   for (int i = 0; i < t->n; i++)
@@ -140,7 +140,7 @@ static bool holds_one(const gpu_test *test, const texts *t) {
   return false;
 }
 
-static bool is_wanted(const gpu_test *test, const texts *only, const texts *without) {
+static bool is_wanted(const zpt_test *test, const texts *only, const texts *without) {
   return (only->n == 0 || holds_one(test, only)) && !holds_one(test, without);
 }
 
@@ -184,7 +184,7 @@ int main(int argc, char **argv) {
   }
   if (!gpu.images) return usage();
   counts c = {0};
-  for (const gpu_test *test = tests; test; test = test->next)
+  for (const zpt_test *test = tests; test; test = test->next)
     if (is_wanted(test, &only, &without)) run_test(test, &c);
   printf("%d skipped\n%d passed, %d failed\n", c.skipped, c.passed, c.failed);
   return c.failed > 0 || c.passed == 0;

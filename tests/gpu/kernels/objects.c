@@ -87,7 +87,7 @@ host_object host_load_as(const char *text, zpk_dtype dtype, bool watch) {
   host_object o = {.launch = launch};
   wanted w = {0};
   char path[4096];
-  if (watch) gpu_skip("accesses are watched on the emulated GPU alone");
+  if (watch) zpt_skip("accesses are watched on the emulated GPU alone");
   snprintf(path, sizeof path, "%s/%016llx_%s.%s", gpu.images, (unsigned long long)hash_of(text, dtype), dtypes[dtype],
            gpu.collect ? "cu" : "image");
   if (gpu.collect)

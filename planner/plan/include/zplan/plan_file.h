@@ -6,8 +6,8 @@
 
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 /* Makes a file of format 1 one of format 2, which calls some fields otherwise and has not all. What is no plan file
- * stays as it is. */
-void zp_plan_json_upgrade(zp_json *json);
+ * stays as it is. NULL, or what is wrong (arena): the names of format 1 in a later one. */
+const char *zp_plan_json_upgrade(zp_arena *arena, zp_json *json);
 /* Adds to a plan that will be the file `path` where its model stands as seen from there, `model_folder`, unless that is
  * the same folder or there is no such file. The folder of `path` must exist. */
 void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path);
