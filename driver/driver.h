@@ -12,6 +12,8 @@
 #include <zplan/quote.h>
 #include <zplan/report.h>
 #include <zplan/sema.h>
+#include <zplan/status_line.h>
+#include <zplan/table.h>
 #include <zplan/tokenizer.h>
 #include <zplan/trainer.h>
 
@@ -19,14 +21,15 @@
  * that miss their prediction. 128 + N: a rank died of signal N, or (130, 143) the command was interrupted. */
 enum {
   ZP_EXIT_OK,
-  ZP_EXIT_ERROR,         /* in the input or the work; the trainer refused its data, checkpoint or log */
-  ZP_EXIT_USAGE,         /* wrong words on the command line, the trainer's included */
-  ZP_EXIT_INFEASIBLE,    /* no plan fits */
-  ZP_EXIT_DIFFERENT,     /* `fmt --check` or `diff` found a difference */
-  ZP_EXIT_TRAINER,       /* the trainer failed: not finite, communication, disk, not as planned */
-  ZP_EXIT_BUG = 70,      /* of ours: a plan that is not sound */
-  ZP_EXIT_MEMORY = 8,    /* the trainer ran out of memory */
-  ZP_EXIT_NO_TOOL = 127, /* mpirun or the trainer cannot be started; the shells' number for that */
+  ZP_EXIT_ERROR,             /* in the input or the work; the trainer refused its data, checkpoint or log */
+  ZP_EXIT_USAGE,             /* wrong words on the command line, the trainer's included */
+  ZP_EXIT_INFEASIBLE,        /* no plan fits */
+  ZP_EXIT_DIFFERENT,         /* `fmt --check` or `diff` found a difference */
+  ZP_EXIT_TRAINER,           /* the trainer failed: not finite, communication, disk, not as planned */
+  ZP_EXIT_BUG = 70,          /* of ours: a plan that is not sound */
+  ZP_EXIT_MEMORY = 8,        /* the trainer ran out of memory */
+  ZP_EXIT_INTERRUPTED = 130, /* a search ended early; the best plan so far was shown */
+  ZP_EXIT_NO_TOOL = 127,     /* mpirun or the trainer cannot be started; the shells' number for that */
 };
 
 typedef struct zp_options {
@@ -78,7 +81,7 @@ typedef struct zp_options {
   int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
-  bool verbose;
+  bool verbose, progress;
   const char *profile_steps; /* "A..B"; NULL: not given */
   zp_strings trainer_args;   /* after -- */
 } zp_options;
@@ -91,6 +94,8 @@ typedef struct zp_run_state {
   const char *command;
   char *const *words; /* of the command line, after the verb */
   int n_words;
+  zp_json *result;             /* with --json: what the verb made, owned; NULL: nothing */
+  bool interrupted;            /* a search was asked to end: with a plan or without, the status is that of SIGINT */
   bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
@@ -144,6 +149,8 @@ int zp_write_plan(zp_run_state *run, zp_json *json);
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What it said last, without "zplan: "; NULL: nothing. */
+const char *zp_last_usage_error(void);
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);
 
@@ -210,6 +217,7 @@ typedef struct zp_verb {
   const char *name;
   int (*run)(zp_run_state *run);
   const char *arguments, *does;
+  bool has_document; /* --json prints one of its own; else envelope.c's */
 } zp_verb;
 int zp_verb_count(void);
 const zp_verb *zp_verb_at(int index);
@@ -224,6 +232,14 @@ const char *zp_explain_word(zp_arena *arena, const char *word);
 zp_strings zp_explain_words(zp_arena *arena);
 /* A page of the reference on stdout; exit status. */
 int zp_print_reference(zp_run_state *run, const char *page);
+
+/* ---- envelope.c: --json ---- */
+bool zp_asks_for_json(int argc, char *const *argv);
+/* Standard output is kept until the end, which prints the one document. false: it cannot be. */
+bool zp_envelope_begin(const zp_verb *verb);
+void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status);
+/* What the verb made. Nothing without --json. */
+void zp_result_text(zp_run_state *run, const char *key, const char *value);
 
 /* ---- settings.c ---- */
 /* options.set becomes `earlier` without what `later` has too, then `later`. */
@@ -294,6 +310,11 @@ zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch,
 /* ---- screens.c ---- */
 /* A page for a file that text goes to. label: where the texts of fields begin. */
 zp_page zp_page_for(const zp_run_state *run, FILE *out, int label);
+/* Work that may take long begins: stderr says so, on a terminal and with --progress, until zp_status_end. what:
+ * "searching". */
+void zp_begin_work(const zp_run_state *run, const char *what);
+/* zp_search, which Ctrl-C ends with the best plan so far: run->interrupted then. */
+zp_plan *zp_search_patiently(zp_run_state *run, const zp_spec *spec, int devices, const zp_search_options *options);
 /* Prints lines that are wrapped where they are wider than the screen. */
 void zp_print_lines(const zp_run_state *run, FILE *out, const char *lines);
 
@@ -306,14 +327,14 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
 const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
-/* Title, one row, what follows the rows. base: the first size that fits. */
-const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec);
-const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base);
-const char *zp_show_sizes_legend(zp_arena *arena);
-const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
-const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
-const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
-const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front);
+/* Sizes as a table, row by row, and what follows it. base: the first size that fits. */
+zp_table zp_sizes_table(const zp_spec *spec);
+void zp_add_size(zp_arena *arena, zp_table *table, const zp_spec *spec, const zp_size *size, const zp_size *base);
+void zp_show_sizes_legend(zp_page *page);
+void zp_show_fewest(zp_page *page, const zp_spec *spec, const zp_fewest *fewest);
+void zp_show_why_not(zp_page *page, const char *wish, const zp_why_not *answer);
+void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivities *all);
+void zp_show_pareto(zp_page *page, const zp_spec *spec, const zp_pareto *front);
 zp_json *zp_choice_json(const zp_choice *choice);
 zp_json *zp_sizes_json(const zp_sizes *sizes);
 zp_json *zp_fewest_json(const zp_fewest *fewest);

@@ -35,6 +35,7 @@ bool zp_put_output(zp_run_state *run, const char *text, const char *comment) {
   if (!path) return zp_hand_on(stdout, text, strlen(text));
   if (comment) text = zp_mark_output(run, comment, text);
   if (!zp_may_replace(run, path, text)) return false;
+  zp_result_text(run, "file", path);
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) return true;
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);

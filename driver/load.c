@@ -326,10 +326,17 @@ zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan) {
   return NULL;
 }
 
+/* Nobody waits for a trainer of a plan that may be far from the best one. */
+static zp_plan *refuse_interrupted(zp_run_state *run, zp_plan *plan) {
+  if (!plan || !run->interrupted || !prints_trainer(run)) return plan;
+  zp_say_line(stderr, "zplan: interrupted while it searched: nothing was built (--gap 5%% searches less)");
+  return NULL;
+}
+
 /* Found, sound, and a trainer is generated where one is wanted; else NULL. Intermediate forms are for finding out why a
  * plan is not sound, so it is proven after they were printed. */
 static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
-  plan = refuse_ungenerated(run, zp_refuse_stopped(run, plan));
+  plan = refuse_ungenerated(run, refuse_interrupted(run, zp_refuse_stopped(run, plan)));
   if (plan && run->options.dump) return plan;
   if (!plan || !zp_prove_plan(run, plan)) return NULL;
   if (!prints_trainer(run)) zp_prove_alternatives(run, plan);
@@ -345,7 +352,7 @@ zp_plan *zp_obtain_plan_and_file(zp_run_state *run, int fallback_ranks, zp_json 
   if (!json) {
     int top = run->options.top > 0 ? run->options.top : 0;
     zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
-    return accept(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
+    return accept(run, zp_search_patiently(run, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
   const char *error = NULL;
   zp_plan *plan = zp_plan_of_file(run->arena, spec, json, &error);

@@ -150,10 +150,15 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   }
   zp_run_state run = {.arena = arena, .command = v->name, .words = argv + first, .n_words = argc - first};
   run.diags = zp_diags_new(arena);
+  bool json = zp_asks_for_json(run.n_words, run.words);
+  if (json && !zp_envelope_begin(v)) return ZP_EXIT_ERROR;
   bool good = zp_parse_options(&run, argc - first, argv + first) && zp_choose_machine(&run) &&
               zp_take_known_models(&run) && zp_results_are_apart(&run);
   int status = good ? v->run(&run) : ZP_EXIT_USAGE;
-  return run.unsound ? ZP_EXIT_BUG : status;
+  if (run.interrupted) status = ZP_EXIT_INTERRUPTED;
+  if (run.unsound) status = ZP_EXIT_BUG;
+  if (json) zp_envelope_end(&run, v, status);
+  return status;
 }
 
 int main(int argc, char **argv) {

@@ -71,8 +71,7 @@ static const option_row rows[] = {
     {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval new",
      "where the result goes (build, run, bench, sample, eval: a folder for the trainer)", TEXT(output)},
     {"--top", "K", "plan bench", "search for the K next best plans, too", BY(O_TOP)},
-    {"--json", NULL, "plan check validate explain bench diff compare sample eval models machines",
-     "one JSON document on standard output", FLAG(json)},
+    {"--json", NULL, "*", "one JSON document on standard output, of errors, too", FLAG(json)},
     {"--target", "cpu|cuda", "build run bench sample eval",
      "what the trainer runs on (default: the devices of the cluster; sample, eval: the CPU)", BY(O_TARGET)},
     {"--arch", "sm_NN|host", "build run bench sample eval",
@@ -117,6 +116,8 @@ static const option_row rows[] = {
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
     {"--color", "auto|always|never", "*", "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed",
      BY(O_COLOR)},
+    {"--progress", NULL, "plan build run report explain bench compare diff export",
+     "say on stderr how far long work is, also where that is no terminal: a line every 10 s", FLAG(progress)},
     {"--verbose", NULL, "plan report explain",
      "all that is known of the plan: stages, other plans, what was rejected, what figures rest on", FLAG(verbose)},
     {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},
@@ -193,11 +194,17 @@ static const option_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000, MOST_SECONDS = 1000000 };
 
+static char last_usage[512];
+
+const char *zp_last_usage_error(void) { return *last_usage ? last_usage : NULL; }
+
 int zp_usage_error(const char *format, ...) {
   zp_arena *scratch = zp_arena_new("a message");
   va_list args;
   va_start(args, format);
-  zp_say_line(stderr, "zplan: %s", zp_vformat(scratch, format, args));
+  const char *text = zp_vformat(scratch, format, args);
+  zp_say_line(stderr, "zplan: %s", text);
+  snprintf(last_usage, sizeof last_usage, "%s", text);
   va_end(args);
   zp_arena_free(scratch);
   return ZP_EXIT_USAGE;

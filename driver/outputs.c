@@ -128,7 +128,10 @@ bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
   const char *error = NULL;
   if (text[0] == '<') text = zp_mark_output(run, "<!--", text);
   if (!zp_may_replace(run, path, text)) return false;
-  if (zp_write_file(run->arena, path, text, strlen(text), &error)) return zp_say(stdout, "%s\n", path), true;
+  if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    zp_result_text(run, text[0] == '<' ? "html" : "trace", path);
+    return zp_say(stdout, "%s\n", path), true;
+  }
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
   return zp_flush_diags(run);
 }
@@ -136,7 +139,9 @@ bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
   zp_print_lines(run, stderr, zp_report_verdict(run->arena, plan));
   fflush(stderr);
+  zp_begin_work(run, "looking for what would fit");
   zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
+  zp_status_end();
   zp_print_lines(run, stderr, zp_report_changes(run->arena, plan, &nearest));
   return nearest;
 }

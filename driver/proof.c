@@ -20,10 +20,12 @@ static void check_rules(zp_arena *arena, const zp_plan *plan, zp_strings *findin
   zp_arena_free(scratch);
 }
 
-static zp_strings find(zp_arena *arena, const zp_plan *plan) {
+static zp_strings find(const zp_run_state *run, zp_arena *arena, const zp_plan *plan) {
   zp_strings findings = {0};
+  zp_begin_work(run, "proving");
   check_rules(arena, plan, &findings);
   zp_replay_program(arena, plan->program, &findings);
+  zp_status_end();
   return findings;
 }
 
@@ -53,7 +55,7 @@ static bool refuse_bug(zp_run_state *run, const zp_plan *plan, const zp_strings 
 
 bool zp_prove_plan(zp_run_state *run, const zp_plan *plan) {
   if (!plan->feasible) return true;
-  zp_strings findings = find(run->arena, plan);
+  zp_strings findings = find(run, run->arena, plan);
   return findings.len == 0 || refuse_bug(run, plan, &findings);
 }
 
@@ -90,7 +92,7 @@ void zp_prove_alternatives(zp_run_state *run, zp_plan *plan) {
     const char *error = NULL;
     const zp_plan *other = plan_of(scratch, plan, &plan->alternatives.data[i], &error);
     zp_strings findings = {0};
-    if (other) findings = find(scratch, other);
+    if (other) findings = find(run, scratch, other);
     if (!other) zp_push(scratch, &findings, error);
     if (findings.len == 0)
       plan->alternatives.data[kept++] = plan->alternatives.data[i];

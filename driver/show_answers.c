@@ -1,8 +1,9 @@
-/* Answers as text: tables of at most 100 columns where the plan's words allow it. */
+/* Answers as text: tables that fit the page, and what their words mean. */
 #include "driver.h"
 
 #include <math.h>
 #include <zplan/buf.h>
+#include <zplan/table.h>
 
 /* ---- plans in a few words ---- */
 
@@ -37,14 +38,14 @@ static const char *show_plan(zp_arena *arena, const zp_choice *c, int devices) {
   return idle ? zp_format(arena, "%s  idle %d", words, idle) : words;
 }
 
-enum { PLAN_WIDTH = 44 };
+enum { PLAN_WIDTH = 44, FOLDED_PLAN = 24 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
     "ep: data ranks that share experts; tpd: rank order "
     "tensor-pipeline-data; in: cuts inside layers;\n"
     "idle: devices left out, which are paid for; loss/n: the loss in n chunks of the tokens;\n"
-    "offloaded: optimizer, gradients, params, activations (o g p a) off the device";
+    "offloaded: optimizer, gradients, params, activations (o g p a) off the device\n" ZP_ESTIMATED_LEGEND "\n";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
@@ -58,55 +59,60 @@ static const char *number(zp_arena *arena, double value) {
   return value < 1000 ? zp_format(arena, "%.3g", value) : zp_show_count(arena, value);
 }
 
-const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec) {
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %7s %6s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
-                "a device", "scaling", "MFU", "peak");
-  if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
-  if (spec->train.steps > 0 && zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0)
-    zp_buf_printf(&out, " %9s", "price");
-  zp_buf_puts(&out, "\n");
-  return out.data;
+/* "~8.46 s" */
+static const char *about(zp_arena *arena, const char *figure) { return zp_format(arena, ZP_ESTIMATED "%s", figure); }
+
+static const zp_column size_columns[] = {
+    {"devices", 7, 0, 0},  {"tensor x pipeline x data", PLAN_WIDTH, FOLDED_PLAN, 0},
+    {"step", 9, 0, 0},     {"tokens/s", 10, 0, 3},
+    {"a device", 9, 0, 7}, {"scaling", 7, 0, 5},
+    {"MFU", 7, 0, 4},      {"peak", 9, 0, 1},
+    {"run", 10, 0, 2},     {"device-h", 9, 0, 6},
+    {"price", 9, 0, 0},
+};
+enum { N_SIZE_COLUMNS = sizeof size_columns / sizeof *size_columns };
+
+zp_table zp_sizes_table(const zp_spec *spec) {
+  bool ends = spec->train.steps > 0, priced = ends && zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0;
+  return (zp_table){.columns = size_columns, .n = N_SIZE_COLUMNS - (priced ? 0 : ends ? 1 : 3)};
 }
 
-const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base) {
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_printf(&out, "%7d  ", size->devices);
-  if (!size->feasible) {
-    zp_buf_line(&out, "%s",
-                size->stopped ? "not known: the search reached its memory budget (--search-memory)"
-                              : miss_words(arena, &size->miss));
-    return out.data;
-  }
+void zp_add_size(zp_arena *arena, zp_table *table, const zp_spec *spec, const zp_size *size, const zp_size *base) {
+  const char *cells[N_SIZE_COLUMNS] = {zp_format(arena, "%d", size->devices)};
   const zp_estimate *e = &size->best.estimate;
-  zp_buf_printf(&out, "%-*s %9s %9s %9s %6.0f%% %5.1f%% %9s", PLAN_WIDTH,
-                show_plan(arena, &size->best.choice, size->devices), zp_show_seconds(arena, e->step_s),
-                zp_show_count(arena, e->tokens_per_s), number(arena, e->tokens_per_s / size->devices),
-                100 * zp_scaling(base, size), 100 * e->mfu, zp_show_bytes(arena, e->peak_bytes));
-  if (spec->train.steps > 0)
-    zp_buf_printf(&out, " %10s %9s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s),
-                  number(arena, size->run_device_hours));
-  if (size->run_dollars > 0) zp_buf_printf(&out, " %9s", zp_format(arena, "$%s", number(arena, size->run_dollars)));
-  zp_buf_puts(&out, "\n");
-  return out.data;
+  if (size->feasible) {
+    cells[1] = show_plan(arena, &size->best.choice, size->devices);
+    cells[2] = about(arena, zp_show_seconds(arena, e->step_s));
+    cells[3] = about(arena, zp_show_count(arena, e->tokens_per_s));
+    cells[4] = about(arena, number(arena, e->tokens_per_s / size->devices));
+    cells[5] = about(arena, zp_format(arena, "%.0f%%", 100 * zp_scaling(base, size)));
+    cells[6] = about(arena, zp_format(arena, "%.1f%%", 100 * e->mfu));
+    cells[7] = about(arena, zp_show_bytes(arena, e->peak_bytes));
+    cells[8] = about(arena, zp_show_seconds(arena, (double)spec->train.steps * e->step_s));
+    cells[9] = about(arena, number(arena, size->run_device_hours));
+    cells[10] = about(arena, zp_format(arena, "$%s", number(arena, size->run_dollars)));
+  } else {
+    cells[1] = size->stopped ? "not known: the search reached its memory budget (--search-memory)"
+                             : miss_words(arena, &size->miss);
+  }
+  zp_table_add(arena, table, cells);
 }
 
-static const char sizes_legend[] =
-    "scaling: tokens/s a device, the smallest that fits being 100%; MFU: model FLOPs used";
+void zp_show_sizes_legend(zp_page *page) {
+  zp_page_lines(page, "scaling: tokens/s a device, the smallest that fits being 100%; MFU: model FLOPs used\n");
+  zp_page_lines(page, legend);
+}
 
-const char *zp_show_sizes_legend(zp_arena *arena) { return zp_format(arena, "%s\n%s\n", sizes_legend, legend); }
-
-static const char *show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes) {
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_puts(&out, zp_show_sizes_title(arena, spec));
+static void show_sizes(zp_page *page, const zp_spec *spec, const zp_sizes *sizes) {
+  zp_table table = zp_sizes_table(spec);
   const zp_size *base = zp_first_fit(sizes);
-  for (int i = 0; i < sizes->len; i++) zp_buf_puts(&out, zp_show_size(arena, spec, &sizes->data[i], base));
-  zp_buf_puts(&out, zp_show_sizes_legend(arena));
-  return out.data;
+  for (int i = 0; i < sizes->len; i++) zp_add_size(page->out.arena, &table, spec, &sizes->data[i], base);
+  zp_page_table(page, &table);
+  zp_show_sizes_legend(page);
 }
 
-const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest) {
-  zp_buf out = zp_buf_new(arena);
+void zp_show_fewest(zp_page *page, const zp_spec *spec, const zp_fewest *fewest) {
+  zp_buf out = zp_buf_new(page->out.arena);
   const char *things = spec->cluster.node.device.is_cpu ? "ranks" : "devices";
   if (fewest->found) {
     int found = fewest->sizes.data[0].devices, bound = fewest->lower_bound;
@@ -123,10 +129,9 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
                 spec->cluster.groups.len  ? "those of its nodes"
                 : spec->cluster.node.nics ? "the most that zplan plans"
                                           : "its nodes have no network cards");
-    return out.data;
   }
-  zp_buf_puts(&out, show_sizes(arena, spec, &fewest->sizes));
-  return out.data;
+  zp_page_lines(page, out.data);
+  if (fewest->found || fewest->searched) show_sizes(page, spec, &fewest->sizes);
 }
 
 /* ---- why not ---- */
@@ -134,21 +139,32 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
 /* Sums of floating-point terms differ in their last digits: less than `noise` is 0. */
 static const char *term_words(zp_arena *arena, double seconds, double noise, bool sign) {
   if (fabs(seconds) <= noise) return "0";
-  return zp_format(arena, "%s%s", seconds < 0 ? "-" : sign ? "+" : "", zp_show_seconds(arena, fabs(seconds)));
+  return zp_format(arena, ZP_ESTIMATED "%s%s",
+                   seconds < 0 ? "-"
+                   : sign      ? "+"
+                               : "",
+                   zp_show_seconds(arena, fabs(seconds)));
 }
 
-static void put_terms(zp_buf *out, const zp_why_not *a) {
+static const zp_column term_columns[] = {
+    {"", 24, 18, 0}, {"best", 12, 0, 0}, {"asked", 12, 0, 0}, {"difference", 12, 0, 1}};
+
+static void put_terms(zp_page *page, const zp_why_not *a) {
   double noise = 1e-9 * a->best->best.estimate.step_s;
-  zp_buf_line(out, "  %-24s %12s %12s %12s", "", "best", "asked", "difference");
+  zp_arena *arena = page->out.arena;
+  zp_table table = {.columns = term_columns, .n = 4};
   for (int i = 0; i < a->terms.len; i++) {
     const zp_term *t = &a->terms.data[i];
     double difference = t->asked_s - t->best_s;
     if (fabs(t->best_s) <= noise && fabs(t->asked_s) <= noise) continue;
-    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, term_words(out->arena, t->best_s, noise, false),
-                term_words(out->arena, t->asked_s, noise, false), term_words(out->arena, difference, noise, true));
+    const char *cells[] = {t->name, term_words(arena, t->best_s, noise, false),
+                           term_words(arena, t->asked_s, noise, false), term_words(arena, difference, noise, true)};
+    zp_table_add(arena, &table, cells);
   }
-  zp_buf_line(out, "  %-24s %12s %12s", "peak memory", zp_show_bytes(out->arena, a->best->best.estimate.peak_bytes),
-              zp_show_bytes(out->arena, a->asked->best.estimate.peak_bytes));
+  const char *peaks[] = {"peak memory", about(arena, zp_show_bytes(arena, a->best->best.estimate.peak_bytes)),
+                         about(arena, zp_show_bytes(arena, a->asked->best.estimate.peak_bytes)), NULL};
+  zp_table_add(arena, &table, peaks);
+  zp_page_table(page, &table);
 }
 
 static void put_shortage(zp_buf *out, const zp_why_not *a) {
@@ -173,20 +189,23 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
 }
 
 /* Faster than the best can only be what the plan block and its defaults leave out. */
-static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
+static void put_comparison(zp_page *page, const char *wish, const zp_why_not *a) {
   const zp_candidate *best = &a->best->best, *asked = &a->asked->best;
+  zp_arena *arena = page->out.arena;
   double change = asked->estimate.step_s / best->estimate.step_s - 1;
   if (zp_same_decisions(&best->choice, &asked->choice) && fabs(change) <= 1e-9) {
-    zp_buf_line(out, "asked: the best plan satisfies it");
+    zp_page_lines(page, "asked: the best plan satisfies it\n");
     return;
   }
   const char *than = fabs(change) <= 1e-9  ? "the same step time"
                      : fabs(change) < 5e-4 ? "the same step time but for less than 0.05%"
-                                           : zp_format(out->arena, "%+.1f%% step time", 100 * change);
-  zp_buf_line(out, "asked: %s: %s (estimates)", zp_show_choice(out->arena, &asked->choice), than);
-  put_terms(out, a);
+                                           : zp_format(arena, ZP_ESTIMATED "%+.1f%% step time", 100 * change);
+  zp_page_lines(page, zp_format(arena, "asked: %s: %s (estimates)\n", zp_show_choice(arena, &asked->choice), than));
+  put_terms(page, a);
   if (change < -1e-9)
-    zp_buf_line(out, "note: the limits in force leave this out of the search; --set '%s' puts it in", wish);
+    zp_page_lines(
+        page,
+        zp_format(arena, "note: the limits in force leave this out of the search; --set '%s' puts it in\n", wish));
 }
 
 static void put_refusals(zp_buf *out, const zp_why_not *a) {
@@ -194,13 +213,14 @@ static void put_refusals(zp_buf *out, const zp_why_not *a) {
   if (a->refusals.len == 0 && a->asked->why_not) zp_buf_line(out, "  %s", a->asked->why_not);
 }
 
-const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *a) {
+void zp_show_why_not(zp_page *page, const char *wish, const zp_why_not *a) {
+  zp_arena *arena = page->out.arena;
   zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "best:  %s", zp_show_choice(arena, &a->best->best.choice));
+  zp_page_lines(page, zp_format(arena, "best:  %s\n", zp_show_choice(arena, &a->best->best.choice)));
   if (a->asked->feasible) {
-    put_comparison(&out, wish, a);
-    zp_buf_line(&out, "%s", legend);
-    return out.data;
+    put_comparison(page, wish, a);
+    zp_page_lines(page, legend);
+    return;
   }
   zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
   if (a->short_bytes)
@@ -209,7 +229,7 @@ const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not 
     put_refusals(&out, a);
   for (int i = 0; i < a->nearest.len; i++)
     zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &a->nearest.data[i]));
-  return out.data;
+  zp_page_lines(page, out.data);
 }
 
 /* ---- sensitivity ---- */
@@ -236,49 +256,59 @@ static const char *reaction_words(zp_arena *arena, const zp_plan *plan, const zp
   return zp_format(arena, "%+.1f%%%s", fabs(change) < 0.05 ? 0 : change, r->same_plan ? "" : "*");
 }
 
-const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all) {
-  zp_buf out = zp_buf_new(arena);
+/* Changes: today's rate is 0 %. The ends matter more than the steps between. */
+void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivities *all) {
+  zp_arena *arena = page->out.arena;
+  zp_column columns[ZP_REACTIONS + 3] = {{"rate", 17, 10, 0}, {"now", 14, 0, 4}};
+  zp_buf notes = zp_buf_new(arena);
   int stopped = 0;
-  zp_buf_line(&out, "sensitivity of the step time, planned again at every point (*: another plan is best there)");
-  zp_buf_printf(&out, "  %-17s %14s", "", "now");
-  for (int i = 0; i < ZP_REACTIONS; i++) zp_buf_printf(&out, " %9s", factor_words(arena, zp_reaction_factors[i]));
-  zp_buf_line(&out, "   the plan stays best from");
+  for (int i = 0; i < ZP_REACTIONS; i++)
+    columns[2 + i] =
+        (zp_column){factor_words(arena, zp_reaction_factors[i]), 8, 0, i == 0 || i == ZP_REACTIONS - 1 ? 0 : 3};
+  columns[ZP_REACTIONS + 2] = (zp_column){"the plan stays best from", 24, 12, 0};
+  zp_table table = {.columns = columns, .n = ZP_REACTIONS + 3};
+  zp_page_lines(page, "sensitivity of the step time, planned again at every point (*: another plan is best there)\n");
   for (int k = 0; k < all->len; k++) {
     const zp_sensitivity *s = &all->data[k];
-    zp_buf_printf(&out, "  %-17s %14s", s->knob, rate_words(arena, s));
-    for (int i = 0; i < ZP_REACTIONS; i++) zp_buf_printf(&out, " %9s", reaction_words(arena, plan, &s->reaction[i]));
-    zp_buf_line(&out, "   %s", interval_words(arena, s));
-  }
-  for (int k = 0; k < all->len; k++)
+    const char *cells[ZP_REACTIONS + 3] = {s->knob, rate_words(arena, s)};
     for (int i = 0; i < ZP_REACTIONS; i++) {
-      const zp_reaction *r = &all->data[k].reaction[i];
+      const zp_reaction *r = &s->reaction[i];
+      cells[2 + i] = reaction_words(arena, plan, r);
       stopped += r->stopped;
       if (r->feasible && !r->same_plan)
-        zp_buf_line(&out, "  * %s %s: %s", all->data[k].knob, factor_words(arena, r->factor),
+        zp_buf_line(&notes, "  * %s %s: %s", s->knob, factor_words(arena, r->factor),
                     zp_show_choice(arena, &r->best.choice));
     }
-  if (stopped > 0) zp_buf_line(&out, "  not known: the search reached its memory budget (--search-memory)");
-  return out.data;
+    cells[ZP_REACTIONS + 2] = interval_words(arena, s);
+    zp_table_add(arena, &table, cells);
+  }
+  zp_page_table(page, &table);
+  if (stopped > 0) zp_buf_line(&notes, "  not known: the search reached its memory budget (--search-memory)");
+  zp_page_lines(page, notes.data);
 }
 
 /* ---- Pareto front ---- */
 
-const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front) {
-  zp_buf out = zp_buf_new(arena);
+static const zp_column pareto_columns[] = {{"step", 9, 0, 0},           {"peak", 9, 0, 0},
+                                           {"devices", 7, 0, 0},        {plan_title, 24, FOLDED_PLAN, 0},
+                                           {"device-h/step", 13, 0, 1}, {"$/step", 9, 0, 0}};
+
+void zp_show_pareto(zp_page *page, const zp_spec *spec, const zp_pareto *front) {
+  zp_arena *arena = page->out.arena;
   bool priced = zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0;
-  zp_buf_line(&out,
-              "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
-  zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");
-  if (priced) zp_buf_printf(&out, " %9s", "$/step");
-  zp_buf_puts(&out, "\n");
+  zp_table table = {.columns = pareto_columns, .n = priced ? 6 : 5};
+  zp_page_lines(page, "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5% "
+                      "apart\n");
   for (int i = 0; i < front->points.len; i++) {
     const zp_pareto_point *p = &front->points.data[i];
-    zp_buf_printf(&out, "%9s %9s %7d  %-*s %12s", zp_show_seconds(arena, p->candidate.estimate.step_s),
-                  zp_show_bytes(arena, p->candidate.estimate.peak_bytes), p->devices, PLAN_WIDTH,
-                  show_plan(arena, &p->candidate.choice, p->devices), zp_format(arena, "%.3g", p->step_device_hours));
-    if (priced) zp_buf_printf(&out, " %9.3g", p->step_dollars);
-    zp_buf_puts(&out, "\n");
+    const char *cells[] = {about(arena, zp_show_seconds(arena, p->candidate.estimate.step_s)),
+                           about(arena, zp_show_bytes(arena, p->candidate.estimate.peak_bytes)),
+                           zp_format(arena, "%d", p->devices),
+                           show_plan(arena, &p->candidate.choice, p->devices),
+                           about(arena, zp_format(arena, "%.3g", p->step_device_hours)),
+                           about(arena, zp_format(arena, "%.3g", p->step_dollars))};
+    zp_table_add(arena, &table, cells);
   }
-  zp_buf_line(&out, "%s", legend);
-  return out.data;
+  zp_page_table(page, &table);
+  zp_page_lines(page, legend);
 }

@@ -48,7 +48,7 @@ static void show_details(const zp_run_state *run, const zp_plan *plan) {
   zp_page_blank(&page);
   zp_report_details(&page, plan);
   zp_page_blank(&page);
-  zp_page_lines(&page, zp_report_memory(run->arena, plan));
+  zp_report_memory(&page, plan);
   zp_page_put(&page, stdout);
 }
 
@@ -56,7 +56,7 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
   bool verbose = run->options.verbose;
   zp_page page = zp_page_for(run, stdout, ZP_FIRST_LABEL);
   zp_report_first_screen(&page, plan);
-  if (searched) {
+  if (searched && !run->interrupted) {
     put_fewer_ranks(&page, plan);
     put_poor_use(&page, plan);
     zp_page_field(&page, "next", "%s", next_command(run, plan));

@@ -2,7 +2,7 @@
  * Columns count bytes, from 1. */
 #include "diag_internal.h"
 
-#include <zplan/json.h>
+#include <zplan/diag_json.h>
 
 static void add_span(zp_json *spans, const zp_diags *diags, const place *p, bool primary) {
   if (p->span.file < 0) return;
@@ -57,4 +57,10 @@ void zp_diags_print_json(zp_diags *diags, FILE *out) {
   }
   fflush(out);
   zp_arena_free(scratch);
+}
+
+zp_json *zp_diags_json(zp_arena *arena, const zp_diags *diags) {
+  zp_json *all = zp_json_array();
+  for (int i = 0; i < diags->list.len; i++) zp_json_append(all, diag_json(arena, diags, diags->list.data[i]));
+  return all;
 }

@@ -67,6 +67,8 @@ answers that agree|python3 tests/fuzz/answers.py --count 100
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
+terminal|python3 tests/verify/terminal.py
+JSON of every verb|python3 tests/verify/json_shape.py
 new files and catalogues|python3 tests/verify/new.py
 libraries of CUDA|python3 tests/verify/libraries.py
 two machines|python3 tests/fault/hosts.py

@@ -15,8 +15,10 @@ int zp_cmd_build(zp_run_state *run) {
   if (!zp_can_generate(run, plan->spec) || !zp_find_weights(run, plan->spec)) return ZP_EXIT_ERROR;
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *dir = zp_tree_dir(run), *binary = NULL;
+  zp_begin_work(run, "building");
   if (zp_tree_lock(run->arena, dir, &error) >= 0)
     binary = zp_trainer_build(run->arena, plan, run->diags, &tools, dir, &error);
+  zp_status_end();
   if (!binary) {
     zp_diag *d = zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_diag_help(d, "`zplan doctor` shows which tools were found");
@@ -24,6 +26,7 @@ int zp_cmd_build(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run)) return ZP_EXIT_ERROR;
+  zp_result_text(run, "trainer", binary);
   zp_hand_on(stdout, binary, strlen(binary));
   putchar('\n');
   return ZP_EXIT_OK;

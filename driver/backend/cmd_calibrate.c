@@ -66,6 +66,8 @@ int zp_cmd_calibrate(zp_run_state *run) {
   const char *text = zp_json_text(run->arena, json, true);
   zp_json_free(json);
   if (!zp_write_file(run->arena, path, text, strlen(text), &error)) return cannot_write(run, error);
+  zp_result_text(run, "file", path);
+  zp_result_text(run, "hash", zp_calibration_hash(run->arena, &c));
   print_rows(run, &c, old);
   if (old)
     zp_say(stdout, "%%: against what %s held before, of %s on %s\n", path, old->date ? old->date : "an unknown day",

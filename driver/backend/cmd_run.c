@@ -36,20 +36,22 @@ int zp_cmd_run(zp_run_state *run) {
   if (!zp_host_holds(run, plan)) return ZP_EXIT_MEMORY;
   const zp_choice *c = &plan->best.choice;
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
-  zp_say(stderr,
-         "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
+  zp_say(stderr, "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; step ~%s\n",
          c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
          zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *dir = zp_tree_dir(run), *binary = NULL;
+  zp_begin_work(run, "building");
   int lock = zp_tree_lock(run->arena, dir, &error);
   if (lock >= 0) binary = zp_trainer_build(run->arena, plan, run->diags, &tools, dir, &error);
+  zp_status_end();
   if (!binary) {
     zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
   if (!zp_write_weights(run) || !zp_arrange_hosts(run, plan, dir)) return ZP_EXIT_ERROR;
+  zp_result_text(run, "trainer", binary);
   zp_choose_checkpoints(run, plan->spec);
   zp_tree_use(run->arena, dir); /* until this process ends */
   close(lock);

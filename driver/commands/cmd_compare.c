@@ -275,7 +275,7 @@ int zp_cmd_compare(zp_run_state *run) {
   if (ok && run->options.json)
     zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
   else if (ok && !html)
-    zp_say(stdout, "%s", text);
+    zp_print_lines(run, stdout, text);
   zp_json_free(json);
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

@@ -27,5 +27,6 @@ int zp_cmd_data(zp_run_state *run) {
   zp_data_result result = zp_make_data(&job);
   if (result == ZP_DATA_USAGE) return zp_usage_error("%s", job.usage);
   if (result == ZP_DATA_FAILED) zp_flush_diags(run);
+  if (result == ZP_DATA_MADE) zp_result_text(run, "file", o->output);
   return result == ZP_DATA_MADE ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

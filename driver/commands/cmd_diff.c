@@ -70,7 +70,7 @@ int zp_cmd_diff(zp_run_state *run) {
     put_decisions(&out, &diff);
     put_prices(&out, &diff);
     zp_buf_line(&out, diff.same ? "the same decisions" : "* differs");
-    zp_say(stdout, "%s", out.data);
+    zp_print_lines(run, stdout, out.data);
   }
   return diff.same ? ZP_EXIT_OK : ZP_EXIT_DIFFERENT;
 }

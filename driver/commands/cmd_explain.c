@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static int explain_code(zp_arena *arena, const char *word) {
-  zp_diag_code code = zp_code_by_name(zp_format(arena, "Z%s", word + 1));
+static int explain_code(zp_run_state *run, const char *word) {
+  zp_diag_code code = zp_code_by_name(zp_format(run->arena, "Z%s", word + 1));
   if (code == ZP_DIAG_CODE_COUNT) return zp_usage_error("there is no error code `%s`", word);
-  zp_say(stdout, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code));
+  zp_result_text(run, "code", zp_code_name(code));
+  zp_result_text(run, "title", zp_code_title(code));
+  zp_print_lines(run, stdout,
+                 zp_format(run->arena, "%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code)));
   return ZP_EXIT_OK;
 }
 
@@ -50,21 +53,22 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return ZP_EXIT_ERROR;
   if (json) zp_json_free(json);
-  zp_plan *asked = zp_search(run->arena, spec, best->devices, NULL);
+  zp_plan *asked = zp_search_patiently(run, spec, best->devices, NULL);
   if (!zp_refuse_stopped(run, asked)) return ZP_EXIT_ERROR;
   if (!zp_prove_plan(run, asked)) return ZP_EXIT_BUG;
   zp_why_not answer = zp_compare(run->arena, best, asked);
+  zp_page page = zp_page_for(run, stdout, 0);
   if (run->options.json)
     zp_print_json(run->arena, zp_why_not_json(&answer));
   else
-    zp_say(stdout, "%s", zp_show_why_not(run->arena, wish, &answer));
+    zp_show_why_not(&page, wish, &answer);
+  zp_page_put(&page, stdout);
   return asked->feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
 int zp_cmd_explain(zp_run_state *run) {
   const zp_options *o = &run->options;
-  if (o->json && !o->why_not) return zp_usage_error("`zplan explain --json` wants --why-not");
-  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run->arena, o->files.data[0]);
+  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run, o->files.data[0]);
   if (o->reference) {
     if (o->files.len) return zp_usage_error("`zplan explain --reference` takes no file");
     return zp_print_reference(run, o->reference);

@@ -49,12 +49,12 @@ static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxatio
 
 static bool several_counts(const zp_options *o) { return o->gpus_auto || o->gpus_high; }
 
-static int print_answer(zp_run_state *run, const char *text, zp_json *json, bool feasible) {
+static int print_answer(zp_run_state *run, const zp_page *page, zp_json *json, bool feasible) {
   if (run->options.json) {
     zp_print_json(run->arena, json);
   } else {
     zp_json_free(json);
-    zp_say(feasible ? stdout : stderr, "%s", text);
+    zp_page_put(page, feasible ? stdout : stderr);
   }
   return feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
@@ -72,18 +72,26 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   zp_ints counts = zp_sweep_counts(run->arena, spec, o->gpus_low, o->gpus_high);
   zp_sizes sizes = {0};
-  if (!o->json) zp_say(stdout, "%s", zp_show_sizes_title(run->arena, spec));
+  zp_table table = zp_sizes_table(spec);
+  zp_page titles = zp_page_for(run, stdout, 0), last = zp_page_for(run, stdout, 0);
+  zp_page_titles(&titles, &table);
+  if (!o->json) zp_page_put(&titles, stdout);
   for (int i = 0; i < counts.len; i++) {
     zp_size size = zp_plan_size(run->arena, spec, counts.data[i]);
     zp_push(run->arena, &sizes, size);
     if (o->json) continue;
-    zp_say(stdout, "%s", zp_show_size(run->arena, spec, &size, zp_first_fit(&sizes)));
+    zp_page row = zp_page_for(run, stdout, 0);
+    zp_add_size(run->arena, &table, spec, &size, zp_first_fit(&sizes));
+    zp_page_last_row(&row, &table);
+    zp_page_put(&row, stdout);
     if (fflush(stdout) != 0) return ZP_EXIT_ERROR;
   }
+  zp_page_left_out(&last, &table);
+  zp_show_sizes_legend(&last);
   if (o->json)
     zp_print_json(run->arena, zp_sizes_json(&sizes));
   else
-    zp_say(stdout, "%s", zp_show_sizes_legend(run->arena));
+    zp_page_put(&last, stdout);
   if (zp_first_fit(&sizes)) return ZP_EXIT_OK;
   for (int i = 0; i < sizes.len; i++)
     if (sizes.data[i].stopped) return refuse_unknown(run);
@@ -94,9 +102,13 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
 static int print_sizes(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   if (o->gpus_auto) {
+    zp_begin_work(run, "planning sizes");
     zp_fewest fewest = zp_find_fewest(run->arena, spec);
+    zp_status_end();
     if (!fewest.found && fewest.stopped) return refuse_unknown(run);
-    return print_answer(run, zp_show_fewest(run->arena, spec, &fewest), zp_fewest_json(&fewest), fewest.found);
+    zp_page page = zp_page_for(run, fewest.found ? stdout : stderr, 0);
+    zp_show_fewest(&page, spec, &fewest);
+    return print_answer(run, &page, zp_fewest_json(&fewest), fewest.found);
   }
   return print_sweep(run, spec);
 }
@@ -113,7 +125,9 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
   } else {
     zp_push(run->arena, &counts, zp_rank_count(run, spec, 0));
   }
+  zp_begin_work(run, "planning the front");
   zp_pareto front = zp_find_pareto(run->arena, spec, counts.data, counts.len);
+  zp_status_end();
   if (front.points.len == 0 && front.stopped) return refuse_unknown(run);
   if (front.stopped)
     fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
@@ -121,10 +135,12 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
     zp_print_no_plan(run, plan);
   }
-  const char *text = front.points.len  ? zp_show_pareto(run->arena, spec, &front)
-                     : counts.len == 1 ? ""
-                                       : "error[Z0603]: nothing fits on any of these numbers of devices\n";
-  return print_answer(run, text, zp_pareto_json(&front), front.points.len > 0);
+  zp_page page = zp_page_for(run, front.points.len ? stdout : stderr, 0);
+  if (front.points.len)
+    zp_show_pareto(&page, spec, &front);
+  else if (counts.len != 1)
+    zp_page_lines(&page, "error[Z0603]: nothing fits on any of these numbers of devices\n");
+  return print_answer(run, &page, zp_pareto_json(&front), front.points.len > 0);
 }
 
 /* The option that asks for a table; NULL: an ordinary plan is wanted. */
@@ -161,15 +177,19 @@ static int plan_tables(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (!run->options.json && spec->cluster.software)
-    zp_say(stdout, "%s\n", zp_trainer_phrase(run->arena, &spec->cluster));
+    zp_print_lines(run, stdout, zp_format(run->arena, "%s\n", zp_trainer_phrase(run->arena, &spec->cluster)));
   return run->options.pareto ? print_pareto(run, spec) : print_sizes(run, spec);
 }
 
 /* ---- one plan ---- */
 
 static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
+  zp_begin_work(run, "planning machines");
   zp_sensitivities all = zp_find_sensitivity(run->arena, plan);
-  return print_answer(run, zp_show_sensitivity(run->arena, plan, &all), zp_sensitivity_json(plan, &all), true);
+  zp_status_end();
+  zp_page page = zp_page_for(run, stdout, 0);
+  zp_show_sensitivity(&page, plan, &all);
+  return print_answer(run, &page, zp_sensitivity_json(plan, &all), true);
 }
 
 int zp_cmd_plan(zp_run_state *run) {

@@ -68,11 +68,11 @@ int zp_cmd_report(zp_run_state *run) {
   bool ok = true;
   if (html) ok &= zp_write_report(run, run->options.html, html);
   if (trace) ok &= zp_write_report(run, run->options.trace, trace);
-  if (run->options.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, 0));
+  if (run->options.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, 0));
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
     if (profiled.profile) fputs("\n", stdout);
-    if (profiled.profile) zp_say(stdout, "%s", zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
+    if (profiled.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
   }
   if (file) zp_json_free(file);
   if (front) zp_json_free(front);

@@ -83,7 +83,7 @@ int zp_cmd_validate(zp_run_state *run) {
     zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
     zp_json_free(json);
   } else {
-    zp_say(stdout, "%s", zp_validation_text(run->arena, &validation));
+    zp_print_lines(run, stdout, zp_validation_text(run->arena, &validation));
   }
   return sound ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

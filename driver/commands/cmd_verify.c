@@ -113,6 +113,9 @@ int zp_cmd_verify(zp_run_state *run) {
   if (plan) zp_verify(run->arena, plan->spec, proven, &findings);
   if (findings.len == 0) check_derived(run, plan, proven, &findings);
   if (findings.len == 0) zp_replay_program(run->arena, plan->program, &findings);
+  if (plan) zp_result_text(run, "plan_hash", zp_plan_hash(run->arena, plan->program));
+  for (int i = 0; i < findings.len && run->options.json; i++)
+    zp_report(run->diags, ZP_Z0642, ZP_NO_SPAN, "%s", findings.data[i]);
   for (int i = 0; i < findings.len; i++) zp_say_line(stderr, "error[Z0642]: %s", findings.data[i]);
   if (findings.len == 0 && edited)
     say_edited(run, plan, json);

@@ -211,6 +211,7 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(j, "search_held_bytes", c->held_bytes);
   zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
   if (c->short_of_work) zp_json_set_bool(j, "short_of_work", true);
+  if (c->interrupted) zp_json_set_bool(j, "interrupted", true);
   if (c->node_orders > 0) zp_json_set_int(j, "node_orders", c->node_orders);
   if (c->node_orders > 0) zp_json_set_int(j, "node_orders_there", c->node_orders_there);
   if (c->nodes_together) zp_json_set_bool(j, "nodes_together", true);

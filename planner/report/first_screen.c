@@ -21,6 +21,8 @@ static void put_verdict(zp_page *page, const zp_plan *plan) {
                zp_format(arena, "%s (%s parameters%s) fits on %s%s", spec->model->name,
                          zp_show_count(arena, (double)zp_model_parameters(spec->model)), trained,
                          zp_words_devices(arena, plan), whose));
+  if (plan->certificate.interrupted)
+    zp_page_text(page, ZP_STRONG, 2, "interrupted: this is the best plan so far, not the best one");
   zp_page_blank(page);
 }
 
@@ -169,6 +171,7 @@ static void put_alternative(zp_page *page, const zp_plan *plan) {
 
 /* What ended the search before it had settled everything, where more of it can be had. */
 static const char *ended_early(zp_arena *arena, const zp_certificate *c) {
+  if (c->interrupted) return "; the search was interrupted";
   if (!c->short_of_memory) return "";
   return zp_format(arena, "; the search stopped at its memory budget of %s", zp_show_bytes(arena, c->memory_bytes));
 }

@@ -167,7 +167,9 @@ const char *zp_report_html(zp_arena *arena, const zp_report_page *in) {
   set_rejections(page);
   set_constants(page);
   const char *title = zp_format(arena, "%s: training plan", plan->spec->model->name);
-  const char *text = zp_format(arena, "%s\n%s", zp_report_summary(arena, plan), zp_report_memory(arena, plan));
+  zp_page memory = zp_page_new(arena, zp_plain_screen(160), 0); /* the page scrolls */
+  zp_report_memory(&memory, plan);
+  const char *text = zp_format(arena, "%s\n%s", zp_report_summary(arena, plan), memory.out.data);
   return write_page(arena, page, title, text);
 }
 

@@ -2,18 +2,7 @@
 #include "report_internal.h"
 
 #include <assert.h>
-
-/* Wide enough for a range of sizes. */
-static int column_width(int class) { return class == 3 || class == ZP_MEMORY_CLASSES ? 17 : 9; }
-
-static int label_width(zp_arena *arena, const zp_stage_groups *groups) {
-  int width = 7;
-  for (int g = 0; g < groups->len; g++) {
-    int own = (int)strlen(zp_words_group(arena, groups->data[g])) + 1;
-    if (own > width) width = own;
-  }
-  return width;
-}
+#include <zplan/table.h>
 
 /* Several node types: consecutive stages on the same ones. */
 static void put_machines(zp_buf *out, const zp_plan *plan) {
@@ -35,35 +24,53 @@ static void put_machines(zp_buf *out, const zp_plan *plan) {
   }
 }
 
-const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
+/* What lies outside of the arena is estimated, and so is the total. */
+static const char *cell_of(zp_arena *arena, const zp_plan *plan, zp_stage_group group, int class) {
+  const char *bytes = zp_words_group_bytes(arena, plan, group, class);
+  return class < ZP_ARENA_CLASSES || *bytes == '-' ? bytes : zp_format(arena, ZP_ESTIMATED "%s", bytes);
+}
+
+/* Stage, classes, total, how it recomputes, what it runs. */
+enum { TOTAL = 1 + ZP_MEMORY_CLASSES, MODE, RUNS, ALL_COLUMNS };
+static const zp_column columns[ALL_COLUMNS] = {
+    {"stage", 5, 12, 0}, {"weights", 0, 0, 1},   {"gradients", 0, 0, 2}, {"optimizer", 0, 0, 3},
+    {"saved", 0, 0, 4},  {"buffers", 0, 0, 5},   {"context", 0, 0, 7},   {"NCCL", 0, 0, 6},
+    {"total", 0, 0, 0},  {"recompute", 0, 9, 0}, {"runs", 0, 12, 0},
+};
+
+void zp_report_memory(zp_page *page, const zp_plan *plan) {
   assert(plan->feasible);
-  zp_buf out = zp_buf_new(arena);
+  zp_arena *arena = page->out.arena;
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
-  int classes = zp_memory_classes(plan);
-  int label = label_width(arena, &groups);
-  zp_buf_printf(&out, "%-*s", label, "stage");
-  for (int c = 0; c < classes; c++) zp_buf_printf(&out, " %*s", column_width(c), zp_memory_class_name(c));
-  zp_buf_printf(&out, " %*s", column_width(ZP_MEMORY_CLASSES), "total");
-  bool modes = plan->best.choice.stage_recompute != NULL;
-  zp_buf_line(&out, "%s  runs", modes ? "  recompute  " : "");
-  for (int g = 0; g < groups.len; g++) {
-    zp_buf_printf(&out, "%-*s", label, zp_words_group(arena, groups.data[g]));
-    for (int c = 0; c <= ZP_MEMORY_CLASSES; c++)
-      if (c < classes || c == ZP_MEMORY_CLASSES)
-        zp_buf_printf(&out, " %*s", column_width(c), zp_words_group_bytes(arena, plan, groups.data[g], c));
-    if (modes)
-      zp_buf_printf(&out, "  %-11s", zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first)));
-    zp_buf_printf(&out, "  %s\n", zp_words_group_runs(arena, plan, groups.data[g]));
+  int classes = zp_memory_classes(plan), n = 0;
+  zp_column shown[ALL_COLUMNS];
+  bool is_shown[ALL_COLUMNS];
+  for (int c = 0; c < ALL_COLUMNS; c++) {
+    is_shown[c] = c == MODE ? plan->best.choice.stage_recompute != NULL : c <= classes || c >= TOTAL;
+    if (is_shown[c]) shown[n++] = columns[c];
   }
-  const char *estimates =
-      classes == ZP_MEMORY_CLASSES ? "context and NCCL are estimates" : "the context is an estimate";
-  zp_buf_printf(&out, "one rank; arenas are exact, %s", estimates);
+  zp_table table = {.columns = shown, .n = n};
+  for (int g = 0; g < groups.len; g++) {
+    const char *cells[ALL_COLUMNS];
+    int k = 0;
+    for (int c = 0; c < ALL_COLUMNS; c++) {
+      if (!is_shown[c]) continue;
+      cells[k++] = c == 0      ? zp_words_group(arena, groups.data[g])
+                   : c == MODE ? zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first))
+                   : c == RUNS ? zp_words_group_runs(arena, plan, groups.data[g])
+                               : cell_of(arena, plan, groups.data[g], c - 1);
+    }
+    zp_table_add(arena, &table, cells);
+  }
+  zp_page_table(page, &table);
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, "one rank");
   if (plan->spec->cluster.groups.len > 0) {
     zp_buf_puts(&out, "\n");
     put_machines(&out, plan);
-    return out.data;
+  } else {
+    zp_buf_line(&out, "; %s may be used of %s", zp_show_bytes(arena, zp_words_usable_bytes(plan, 0)),
+                zp_show_bytes(arena, plan->machine.memory_bytes));
   }
-  zp_buf_line(&out, "; %s may be used of %s", zp_show_bytes(arena, zp_words_usable_bytes(plan, 0)),
-              zp_show_bytes(arena, plan->machine.memory_bytes));
-  return out.data;
+  zp_page_lines(page, out.data);
 }

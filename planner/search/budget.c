@@ -5,6 +5,8 @@
  * the gap. */
 #include "budget.h"
 
+#include <zplan/interrupt.h>
+
 static double part_for(zp_growth what) {
   const double up_to[] = {[ZP_GROW_EARLY] = ZP_FOR_EARLY,
                           [ZP_GROW_PROCEDURES] = ZP_FOR_PROCEDURES,
@@ -14,8 +16,9 @@ static double part_for(zp_growth what) {
   return up_to[what];
 }
 
+/* Asked to end, a search has no work left: what it has not settled stays open. */
 static bool has_work(const zp_search_cache *s, zp_growth what) {
-  return (double)s->work <= part_for(what) * (double)s->most_work;
+  return !zp_interrupted() && (double)s->work <= part_for(what) * (double)s->most_work;
 }
 
 static bool has_memory(const zp_search_cache *s, zp_growth what, size_t bytes) {
@@ -28,8 +31,9 @@ bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes) {
 }
 
 bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {
-  bool memory = has_memory(s, what, bytes), work = has_work(s, what);
+  bool memory = has_memory(s, what, bytes), work = has_work(s, what), interrupted = zp_interrupted();
   s->short_of_memory |= !memory;
-  s->short_of_work |= !work;
+  s->short_of_work |= !work && !interrupted;
+  s->interrupted |= interrupted;
   return memory && work;
 }

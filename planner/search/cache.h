@@ -13,6 +13,7 @@ typedef struct zp_search_cache {
   bool short_of_memory;    /* something was not done because of it */
   int64_t work, most_work; /* done and allowed, in stages laid out or as much as takes as long: no clock is asked */
   bool short_of_work;      /* something was not done because of it */
+  bool interrupted;        /* the same, because the search was asked to end */
   zp_arena *arena;         /* of the search, given back at its end */
   zp_arena *kept;          /* the same for what is made while some of the other one is on its way to be given back */
   bool in_chunks;          /* the current space is that of plans with the loss in chunks, where none is named */

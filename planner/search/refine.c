@@ -4,6 +4,8 @@
  * without being refined. The refinements of a node take ever longer; it waits in between until its bound is the least
  * one again, so most points are never simulated. */
 #include <assert.h>
+#include <zplan/buf.h>
+#include <zplan/status_line.h>
 #include "bound.h"
 #include "budget.h"
 #include "procedures.h"
@@ -221,6 +223,17 @@ static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points 
   zp_push(x->progress->s->arena, &x->progress->done, node->item);
 }
 
+/* What is known by now, for whoever waits. */
+static void say_status(const zp_refiner *x) {
+  if (!zp_status_due()) return;
+  const zp_ranking *r = x->ranking;
+  zp_arena_mark mark = zp_arena_get_mark(x->scratch);
+  zp_status_say("%s candidates, %s%s", zp_show_count(x->scratch, (double)x->progress->certificate.candidates),
+                r->len ? "best so far ~" : "no plan yet",
+                r->len ? zp_show_seconds(x->scratch, r->best[0].estimate.step_s) : "");
+  zp_arena_rewind(x->scratch, mark);
+}
+
 void zp_refine_all(zp_search_progress *progress, zp_ranking *r) {
   zp_frontier frontier = zp_frontier_new(progress);
   zp_refiner x = {.progress = progress,
@@ -229,11 +242,13 @@ void zp_refine_all(zp_search_progress *progress, zp_ranking *r) {
                   .scratch = zp_arena_new_alongside("simulate", progress->s->arena)};
   x.own = ZP_NEW_ARRAY(progress->s->arena, const zp_variant *, zp_most_stages(progress->in));
   zp_open_points open = {0};
-  for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)
+  for (zp_search_node node; zp_frontier_next(&frontier, r, &node);) {
+    say_status(&x);
     if (zp_refines_degrees(node.next))
       refine_degrees(&x, &node);
     else
       take_turn(&x, &node, &open);
+  }
   progress->certificate.searched_s = r->len ? zp_settle(&x, &open, progress->left_out_s) : 0;
   zp_arena_free(x.scratch);
 }

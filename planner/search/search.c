@@ -66,6 +66,7 @@ static void fill_certificate(zp_certificate *c, const zp_search_progress *progre
   c->work = progress->s->work + c->cut_work / ZP_ACTIONS_A_UNIT;
   c->short_of_memory = progress->s->short_of_memory;
   c->short_of_work = progress->s->short_of_work;
+  c->interrupted = progress->s->interrupted;
   c->memory_bytes = (int64_t)progress->budget.limit_bytes;
   c->held_bytes = (int64_t)progress->budget.peak_bytes;
   memcpy(c->cut_pruned, progress->effort.cuts.pruned, sizeof progress->effort.cuts.pruned);
@@ -77,7 +78,8 @@ static void explain_none(zp_plan *plan, zp_search_progress *progress) {
   if (rejected[ZP_REJECT_BUDGET]) {
     const zp_certificate *c = &plan->certificate;
     plan->stopped = true;
-    plan->why_not = c->short_of_memory
+    plan->why_not = c->interrupted ? "the search was interrupted before it found a plan"
+                    : c->short_of_memory
                         ? zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
                                     zp_show_bytes(plan->arena, c->memory_bytes))
                         : "the search did all the work that a query may take before it found a plan";
@@ -297,7 +299,8 @@ zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, con
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
   zp_plan *plan = zp_search_placed(arena, spec, devices, options);
   if (zp_orders_nodes(spec, devices)) plan = zp_search_node_orders(arena, plan, options);
-  if (plan->feasible) zp_polish(plan, options);
-  if (plan->feasible) zp_prefer_robust(plan, options);
+  bool goes_on = plan->feasible && !plan->certificate.interrupted;
+  if (goes_on) zp_polish(plan, options);
+  if (goes_on) zp_prefer_robust(plan, options);
   return plan;
 }

@@ -5,6 +5,7 @@
  *
  * --gpus takes the first devices as written: groups that are used change places, of one that is used in part so many
  * whole nodes. A node that is used in part stays the last. */
+#include <zplan/interrupt.h>
 #include <assert.h>
 #include <math.h>
 #include <zplan/search_numbers.h>
@@ -206,7 +207,7 @@ typedef struct trial {
   double best_s, bound_s;  /* of all that were searched; HUGE_VAL: no plan */
   int64_t work, work_left; /* spent; what all orders but the first may still take */
   int searched;
-  bool short_of_memory, short_of_work, stopped;
+  bool short_of_memory, short_of_work, interrupted, stopped;
 } trial;
 
 static void note(trial *t, const zp_plan *plan) {
@@ -216,6 +217,7 @@ static void note(trial *t, const zp_plan *plan) {
   t->work_left -= c->work < t->work_left ? c->work : t->work_left;
   t->short_of_memory |= c->short_of_memory;
   t->short_of_work |= c->short_of_work;
+  t->interrupted |= c->interrupted;
   t->stopped |= plan->stopped;
   if (c->best_s > 0) t->bound_s = fmin(t->bound_s, c->bound_s); /* else nothing fits */
 }
@@ -252,6 +254,7 @@ static zp_plan *conclude(zp_plan *plan, const trial *t, int64_t orders, bool tog
   c->work = t->work;
   c->short_of_memory |= t->short_of_memory;
   c->short_of_work |= t->short_of_work;
+  c->interrupted |= t->interrupted;
   plan->stopped |= !plan->feasible && t->stopped;
   return plan;
 }
@@ -270,8 +273,8 @@ zp_plan *zp_search_node_orders(zp_arena *arena, zp_plan *written, const zp_searc
   first_order(&o);
   do {
     if (!is_written(&o) && t.work_left > 0) try_order(arena, &t, spec, &o, devices, options);
-  } while (next_order(&o) && t.searched < MOST_ORDERS);
-  if (!t.best) return conclude(written, &t, orders, together);
+  } while (next_order(&o) && t.searched < MOST_ORDERS && !zp_interrupted());
+  if (!t.best || zp_interrupted()) return conclude(written, &t, orders, together);
   zp_plan *plan = zp_search_placed(arena, t.best, devices, options);
   t.searched--; /* it was noted before */
   note(&t, plan);

@@ -17,7 +17,7 @@ enum { ZP_FIRST_LABEL = 10, ZP_DETAIL_LABEL = 15 }; /* columns of the labels of 
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
 /* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one
  * row. */
-const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
+void zp_report_memory(zp_page *page, const zp_plan *plan);
 /* When nothing fits: what, on which stage, by how much, the nearest change that fits. */
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
 /* "measured  step 112 ms, median of 120, ~174 ms: measured / predicted 0.64 ...", what a run's log says beside the

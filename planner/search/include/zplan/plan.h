@@ -68,6 +68,7 @@ typedef struct zp_certificate {
   bool short_of_memory; /* something was left open that more memory would have settled */
   int64_t work;         /* all of it, in stages laid out or as much as takes as long; the same on every machine */
   bool short_of_work;   /* something was left open that more work would have settled */
+  bool interrupted;     /* something was left open because the search was asked to end */
   /* points with several chunks a stage that are considered not with every cut, but with stated ones */
   int64_t stated_cuts;
   /* Several node types: the orders of nodes that were searched, of so many. Bound, work and what was short are those of

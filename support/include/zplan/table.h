@@ -1,0 +1,32 @@
+/* Tables on pages. Where one is wider than the screen, the column of text is folded, then columns that matter least are
+ * left out, which is said below it, and at last every row is a list of titles and values. */
+#ifndef ZPLAN_TABLE_H
+#define ZPLAN_TABLE_H
+
+#include <zplan/page.h>
+#include <zplan/vec.h>
+
+typedef struct zp_column {
+  const char *title;
+  int least;  /* columns that it takes at least */
+  int folds;  /* text that may be folded to so many columns; 0: figures, at the right */
+  int spared; /* left out in descending order; 0: never */
+} zp_column;
+
+typedef struct zp_table {
+  const zp_column *columns; /* borrowed */
+  int n;
+  ZP_VEC(const char *) cells; /* of one row after another */
+} zp_table;
+
+/* Appends a row. Texts are borrowed; NULL or "": nothing. */
+void zp_table_add(zp_arena *arena, zp_table *table, const char *const *cells);
+/* Puts the whole table with its titles. */
+void zp_page_table(zp_page *page, const zp_table *table);
+
+/* ---- row by row, as they are found: widths are those of titles and `least` ---- */
+void zp_page_titles(zp_page *page, const zp_table *table);
+void zp_page_last_row(zp_page *page, const zp_table *table);
+void zp_page_left_out(zp_page *page, const zp_table *table);
+
+#endif

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The command on a terminal: its width, its colours, what long work says of itself, and Ctrl-C.
+
+usage: terminal.py [ZPLAN]
+
+Every case has a pseudo-terminal of its own for standard output and errors.
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ZPLAN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ZPLAN", ROOT + "/build/release/zplan"))
+TINY, LONG = ROOT + "/examples/gpt_tiny.dz", ROOT + "/examples/deepseek_v3.dz"  # a search of a second, one of a minute
+CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+failures, passed = [], [0]
+
+
+def expect(name, condition, detail=""):
+    if condition:
+        passed[0] += 1
+    else:
+        failures.append(name)
+        print("FAILED %s %s" % (name, detail))
+    return condition
+
+
+class Terminal:
+    """zplan on a terminal of so many columns; 0: one that does not know its width."""
+
+    def __init__(self, args, columns=80, errors_too=True, **variables):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "LC_ALL", "LC_CTYPE")}
+        env.update({"TERM": "xterm", "LANG": "C", "ZPLAN_CALIBRATION": "none"}, **variables)
+        self.process = subprocess.Popen([ZPLAN, *args], stdin=slave, stdout=slave, env=env,
+                                        stderr=slave if errors_too else subprocess.DEVNULL,
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        os.close(slave)
+        self.master, self.text = master, ""
+
+    def read(self, until=None, seconds=300):
+        """All that it prints, or up to a pattern."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not (until and re.search(until, self.text)):
+            if not select.select([self.master], [], [], 0.1)[0]:
+                continue
+            try:
+                some = os.read(self.master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not some:
+                break
+            self.text += some.decode("utf-8", "replace")
+        return self.text
+
+    def finish(self):
+        self.read()
+        status = self.process.wait(timeout=300)
+        os.close(self.master)
+        return status
+
+
+def shown(text):
+    """Lines as they stay on the screen: what is written over or taken away is gone."""
+    return [CONTROL.sub("", line.rstrip("\r").split("\r")[-1]) for line in text.split("\n")]
+
+
+def widths():
+    for columns, variables, want in ((80, {}, 80), (40, {}, 40), (20, {}, 20), (5, {}, 20), (0, {}, 80), (200, {"COLUMNS": "30"}, 30)):
+        terminal = Terminal([TINY, "--verbose"], columns, **variables)
+        status = terminal.finish()
+        most = max(map(len, shown(terminal.text)))
+        expect("width %d" % columns, status == 0 and want - 12 <= most <= want, (status, most, terminal.text[:500]))
+
+
+def colours():
+    for name, variables, args, want in (("a terminal", {}, [], True), ("NO_COLOR", {"NO_COLOR": "1"}, [], False), ("TERM=dumb", {"TERM": "dumb"}, [], False),
+                                        ("--color never", {}, ["--color", "never"], False), ("--color always", {"NO_COLOR": "1"}, ["--color", "always"], True)):
+        terminal = Terminal([TINY, *args], errors_too=False, **variables)
+        expect("colours: " + name, terminal.finish() == 0 and ("\x1b[38;5;" in terminal.text) == want, terminal.text[:300])
+    piped = subprocess.run([ZPLAN, TINY], capture_output=True, text=True, env=dict(os.environ, LC_ALL="C", COLUMNS=""))
+    expect("a pipe", "\x1b" not in piped.stdout and piped.stdout.isascii() and max(map(len, piped.stdout.splitlines())) <= 80, piped.stdout)
+    utf8 = subprocess.run([ZPLAN, TINY], capture_output=True, text=True, env=dict(os.environ, LC_ALL="C.UTF-8"))
+    expect("blocks in UTF-8", "\u2588" in utf8.stdout and utf8.stdout.replace("\u2588", "") != piped.stdout)
+
+
+def interrupted(folder):
+    """The first Ctrl-C ends the search with the best plan so far; nothing else is on the screen afterwards."""
+    plan = folder + "/plan.json"
+    terminal = Terminal([LONG, "-o", plan], 60)
+    terminal.read("searching: [0-9]+ s, [^\r]*best so far ~")
+    begun = time.monotonic()
+    terminal.process.send_signal(signal.SIGINT)
+    status = terminal.finish()
+    seconds = time.monotonic() - begun
+    lines = shown(terminal.text)
+    expect("interrupted: status", status == 130, status)
+    expect("interrupted: it is said", "interrupted: this is the best plan so far, not the best one" in lines, lines)
+    expect("interrupted: the bound", re.search("no plan is more than [0-9.e+]+% faster .*the search was interrupted", " ".join(" ".join(lines).split())), lines)
+    expect("interrupted: no status line stays", not any("searching" in line for line in lines), lines)
+    expect("interrupted: soon", seconds < 60, seconds)
+    expect("interrupted: width", max(map(len, lines)) <= 60, lines)
+    with open(plan, encoding="utf-8") as file:
+        found = json.load(file)["certificate"]
+    expect("interrupted: in the file", found["interrupted"] is True and 0 < found["bound_s"] < found["best_s"], found)
+    check = subprocess.run([ZPLAN, "verify", plan], capture_output=True, text=True)
+    expect("interrupted: sound", check.returncode == 0, check.stdout + check.stderr)
+    return seconds
+
+
+def interrupted_at_once(folder):
+    """A second Ctrl-C ends it; no file is left, not even a temporary one."""
+    before = set(os.listdir(folder))
+    terminal = Terminal([LONG, "-o", folder + "/none.json"])
+    terminal.read("searching: ")
+    for _ in range(2):
+        terminal.process.send_signal(signal.SIGINT)
+    status = terminal.finish()
+    expect("at once: status", status in (-signal.SIGINT, 130), status)
+    expect("at once: files", status == 130 or set(os.listdir(folder)) == before, os.listdir(folder))
+    terminal = Terminal(["build", LONG, "-o", folder + "/tree"])
+    terminal.read("searching: ")
+    terminal.process.send_signal(signal.SIGINT)
+    expect("nothing is built", terminal.finish() == 130 and not os.path.exists(folder + "/tree"), terminal.text[-300:])
+
+
+def quiet():
+    """A log has no status lines unless they are asked for, and short work has none anywhere."""
+    piped = subprocess.run([ZPLAN, TINY], capture_output=True, text=True)
+    expect("short work in a pipe", piped.stderr == "", piped.stderr)
+    piped = subprocess.Popen([ZPLAN, LONG, "--progress"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    line = piped.stderr.readline()
+    piped.send_signal(signal.SIGINT)
+    piped.stderr.read()
+    expect("--progress in a log", re.fullmatch("searching: 1[0-9] s, .*\n", line), line)
+    expect("--progress: status", piped.wait(timeout=300) == 130, piped.returncode)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="zplan-terminal-") as folder:
+        widths()
+        colours()
+        quiet()
+        interrupted(folder)
+        interrupted_at_once(folder)
+    print("%d passed, %d failed" % (passed[0], len(failures)))
+    sys.exit(bool(failures))
+
+
+main()
