@@ -15,9 +15,9 @@ typedef struct zp_effort {
   int64_t given; /* all four at the start */
 } zp_effort;
 
-/* The points that provers worked on: decisions of the first one, and whether others have different ones. */
+/* Decisions of the only point that was left open, which had all of the work then. */
 typedef struct zp_proven {
-  bool any, differ;
+  bool any;
   double decisions[ZP_DECISIONS];
 } zp_proven;
 

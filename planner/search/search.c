@@ -98,13 +98,13 @@ static void explain_none(zp_plan *plan, zp_search_progress *progress) {
   }
 }
 
-/* Did the work on cuts go to the decisions of the best plan alone, as far as it may? */
+/* Were the decisions of the best plan the only ones left open, with all of the work for their cuts? */
 static bool is_proven_alone(const zp_search_progress *progress, const zp_choice *best) {
   double decisions[ZP_DECISIONS];
   const zp_proven *proven = &progress->proven;
   zp_decisions_of(best, decisions);
-  return proven->any && !proven->differ && memcmp(proven->decisions, decisions, sizeof decisions) == 0 &&
-         !progress->s->short_of_memory && !progress->s->short_of_work;
+  return proven->any && memcmp(proven->decisions, decisions, sizeof decisions) == 0 && !progress->s->short_of_memory &&
+         !progress->s->short_of_work;
 }
 
 static void fill_plan(zp_plan *plan, zp_search_progress *progress, const zp_ranking *r) {

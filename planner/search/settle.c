@@ -47,19 +47,10 @@ static void prove(zp_refiner *x, zp_cut_problem *problem, const zp_cut_prover *p
   effort->cuts.work_left = others;
 }
 
-static void note_proven(zp_proven *proven, const zp_choice *choice) {
-  double decisions[ZP_DECISIONS];
-  zp_decisions_of(choice, decisions);
-  if (!proven->any) memcpy(proven->decisions, decisions, sizeof decisions);
-  proven->any = true;
-  proven->differ |= memcmp(proven->decisions, decisions, sizeof decisions) != 0;
-}
-
 /* First what takes little of every point, then what is left. Provers take equal ranges of a repeat for one stage, which
  * they are not on different node types: these points stay open down to their bounds. */
 static void settle(zp_refiner *x, zp_cut_depth turn, int64_t *own_work) {
   if (zp_has_types(x->progress->s) || zp_only_stated_cuts(x) || is_settled(x)) return;
-  note_proven(&x->progress->proven, &x->point->choice);
   zp_arena *arena = zp_arena_new_alongside("cut_problem", x->progress->s->arena);
   zp_cut_problem *problem = zp_cut_problem_of(arena, x->progress->s, x->point);
   for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(x); i++)
@@ -149,6 +140,8 @@ static void raise_least(zp_refiner *x, const zp_open_points *points) {
     int64_t *work = work_to_raise(&x->progress->effort, least);
     if (!alone) settle_point(x, least, ZP_CUT_DEEP, work);
     if (least->bound_s <= before_s) settle_point(x, least, ZP_CUT_WHOLE, work);
+    x->progress->proven.any = alone;
+    zp_decisions_of(&least->choice, x->progress->proven.decisions);
     if (least->bound_s <= before_s) return;
   }
 }

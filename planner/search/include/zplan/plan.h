@@ -91,7 +91,7 @@ typedef struct zp_plan {
   zp_candidate *fastest;             /* best was preferred to it, as less exposed; NULL: best is the fastest */
   ZP_VEC(zp_candidate) alternatives; /* with other degrees, ascending step time */
   bool exact_alternatives; /* the next best ones, searched for; else good ones that the search for the best plan met */
-  bool proven_alone;       /* all work on cuts that were left open went to points with the decisions of `best` */
+  bool proven_alone; /* the decisions of `best` were the only ones left open, with all of the work for their cuts */
   zp_certificate certificate;
   zp_miss miss;        /* have_bytes > 0: the nearest that did not fit */
   bool stopped;        /* not feasible: the search ended at its budget of memory or work, so there may be plans */
