@@ -179,10 +179,10 @@ def shown(lines, options):
 
 def comparable(lines, options):
     """Lines without what differs from machine to machine."""
-    if "measured" not in options:
-        return lines
     if "any" in options:
         return []
+    if "measured" not in options and "first" not in options:
+        return lines
     out = []
     for line in lines[:1] if "first" in options else lines:
         if line.startswith(("warning[Z0706]", "warning: the machine is busy")):  # ranks that share cores
