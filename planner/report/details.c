@@ -5,7 +5,6 @@
 #include <zplan/calibration.h>
 #include <zplan/cost.h>
 #include <zplan/cpu_kernels.h>
-#include <zplan/gradient_sums.h>
 #include <zplan/software.h>
 #include <zplan/sparse.h>
 #include "report_internal.h"
@@ -96,36 +95,6 @@ static void put_delayed(zp_page *page, const zp_plan *plan) {
       (long long)train->delay_after + 2, zp_show_seconds(page->out.arena, delay.host_s),
       zp_show_seconds(page->out.arena, plan->best.estimate.step_s), shown);
   zp_page_field(page, "delayed", "%s", text);
-}
-
-/* What is trained is another thing than without it; what the error is a share of stands alongside it. */
-static void put_reduce_dtype(zp_page *page, const zp_plan *plan) {
-  if (!plan->spec->train.rounds_sums) return;
-  int64_t spared = zp_program_spared_bytes(plan->program);
-  bool each = zp_shards_gradients(&plan->best.choice) && plan->program->microbatches > 1;
-  const char *text =
-      spared > 0 ? zp_format(page->out.arena,
-                             "bf16 between nodes, %s a step fewer: what of %sgradients leaves a node is rounded once, "
-                             "and added in f32. Besides f32's own rounding, an element is off by at most 1/%d of the "
-                             "magnitudes that crossed, added up",
-                             zp_show_bytes(page->out.arena, spared), each ? "a micro-batch's " : "",
-                             (int)(1 / ZP_ROUNDED_SUM_ERROR))
-                 : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
-  zp_page_field(page, "reduce_dtype", "%s", text);
-}
-
-static void put_gradient_sums(zp_page *page, const zp_plan *plan) {
-  if (!plan->spec->train.stochastic_sums) return;
-  zp_gradient_sums sums = zp_gradient_sums_of(plan->program);
-  double n = (double)sums.additions;
-  const char *text = zp_format(
-      page->out.arena,
-      "bf16, rounded stochastically, %lld additions an element at most: unbiased, the standard deviation of an element "
-      "at most %.2g of its addends' magnitudes, added up; within x sqrt(%lld)/256 = x %.2g of them with a probability "
-      "of 1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, besides f32's own rounding",
-      (long long)sums.additions, sums.deviation, (long long)sums.additions, sqrt(n) * ZP_STOCHASTIC_ROUNDOFF,
-      sums.worst);
-  zp_page_field(page, "gradient_sums", "%s", text);
 }
 
 /* What 0/1 Adam sends over data ranks in a step on average. */
@@ -290,8 +259,6 @@ void zp_report_details(zp_page *page, const zp_plan *plan) {
   put_slow_attention(page, plan);
   put_outside(page, plan);
   put_delayed(page, plan);
-  put_reduce_dtype(page, plan);
-  put_gradient_sums(page, plan);
   put_one_bit(page, plan);
   zp_page_field(page, "why", "%s", zp_words_why(arena, plan));
   put_certificate(page, plan);

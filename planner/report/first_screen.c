@@ -1,7 +1,9 @@
 /* The first screen: whether it fits, the layout, what a step takes, memory, the whole training, why, the next best.
- * What else there is to say is in summary.c. */
+ * What else there is to say is in details.c. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/gradient_sums.h>
+#include <zplan/moves.h>
 #include <zplan/software.h>
 #include "report_internal.h"
 
@@ -186,6 +188,36 @@ static void put_proof(zp_page *page, const zp_plan *plan) {
                 ended_early(arena, c));
 }
 
+/* What is trained is another thing than without it; what the error is a share of stands alongside it. */
+static void put_reduce_dtype(zp_page *page, const zp_plan *plan) {
+  if (!plan->spec->train.rounds_sums) return;
+  int64_t spared = zp_program_spared_bytes(plan->program);
+  bool each = zp_shards_gradients(&plan->best.choice) && plan->program->microbatches > 1;
+  const char *text =
+      spared > 0 ? zp_format(page->out.arena,
+                             "bf16 between nodes, %s a step fewer: what of %sgradients leaves a node is rounded once, "
+                             "and added in f32. Besides f32's own rounding, an element is off by at most 1/%d of the "
+                             "magnitudes that crossed, added up",
+                             zp_show_bytes(page->out.arena, spared), each ? "a micro-batch's " : "",
+                             (int)(1 / ZP_ROUNDED_SUM_ERROR))
+                 : "bf16 between nodes: no sum of gradients over data ranks leaves a node here, so none is rounded";
+  zp_page_field(page, "sums", "%s", text);
+}
+
+static void put_gradient_sums(zp_page *page, const zp_plan *plan) {
+  if (!plan->spec->train.stochastic_sums) return;
+  zp_gradient_sums sums = zp_gradient_sums_of(plan->program);
+  double n = (double)sums.additions;
+  const char *text = zp_format(
+      page->out.arena,
+      "bf16, rounded stochastically, %lld additions an element at most: unbiased, the standard deviation of an element "
+      "at most %.2g of its addends' magnitudes, added up; within x sqrt(%lld)/256 = x %.2g of them with a probability "
+      "of 1 - 2 exp(-x^2/2) (Connolly, Higham and Mary 2021), at worst within %.2g, besides f32's own rounding",
+      (long long)sums.additions, sums.deviation, (long long)sums.additions, sqrt(n) * ZP_STOCHASTIC_ROUNDOFF,
+      sums.worst);
+  zp_page_field(page, "sums", "%s", text);
+}
+
 void zp_report_first_screen(zp_page *page, const zp_plan *plan) {
   assert(plan->feasible);
   put_verdict(page, plan);
@@ -194,6 +226,8 @@ void zp_report_first_screen(zp_page *page, const zp_plan *plan) {
   put_speed(page, plan);
   put_peak(page, plan);
   put_training(page, plan);
+  put_reduce_dtype(page, plan);
+  put_gradient_sums(page, plan);
   put_memory_bar(page, plan);
   put_time_bar(page, plan);
   zp_page_blank(page);

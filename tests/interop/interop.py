@@ -33,7 +33,7 @@ def expect(name, condition, detail=""):
 
 def zplan(*args):
     return subprocess.run([ZPLAN, *args], capture_output=True, text=True, errors="replace", timeout=900, cwd=ROOT,
-                          env=dict(os.environ, NO_COLOR="1"))
+                          env=dict(os.environ, NO_COLOR="1", COLUMNS="2000"))
 
 
 def sets(text):

@@ -117,13 +117,16 @@ def end_all(signal_number, _):
 signal.signal(signal.SIGTERM, end_all)
 
 
+WIDE = {"NO_COLOR": "1", "COLUMNS": "2000"}  # messages are compared in one line; verify/terminal.py looks at other widths
+
+
 def run(command, timeout=PATIENCE, cwd=None, env=None):
     """Runs a command in a session of its own, so that a time-out also ends what it started."""
     begin = time.monotonic()
     try:
         process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, start_new_session=True,
-                                   env=dict(os.environ, NO_COLOR="1", **(env or {})))
+                                   env={**os.environ, **WIDE, **(env or {})})
     except OSError as error:
         return Outcome(127, "", "cannot start %s: %s" % (command[0], error), 0.0)
     sessions.add(process.pid)

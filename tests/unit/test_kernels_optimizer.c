@@ -269,9 +269,9 @@ Test(kernels_optimizer, least_eps) {
   static const int kinds[] = {ZPK_ADAMW, ZPK_ADAM, ZPK_ADAN};
   for (int k = 0; k < 3; k++)
     for (double gradient = 0; gradient < 1e-15; gradient = gradient == 0 ? 1e-30 : gradient * 10) {
-      float p = 2, g = (float)gradient, state[ZPK_MOMENTS] = {0};
+      float p = 2, g = (float)gradient, moments[ZPK_MOMENTS] = {0};
       void *kept[ZPK_MOMENTS];
-      for (int i = 0; i < ZPK_MOMENTS; i++) kept[i] = &state[i];
+      for (int i = 0; i < ZPK_MOMENTS; i++) kept[i] = &moments[i];
       zpk_update u = settings(ZPK_F32, kinds[k], false, 1);
       u.lr = 0.01, u.eps = 1e-18, u.grad_scale = 1;
       u.bias2 = kinds[k] == ZPK_ADAN ? u.bias2 : 1 - (u.beta2 = 0.999);

@@ -56,7 +56,7 @@ class Checks:
 
     def nothing_measures(self):
         """plan and build, run with a word against it, and a plan's own run neither measure nor use."""
-        plain = self.zplan("plan", TINY, "--ranks", "2", "-o", self.plan)
+        plain = self.zplan("plan", TINY, "--verbose", "--ranks", "2", "-o", self.plan)
         self.tally.check("plan does not measure", plain.status == 0 and not kept_files(self.cache), plain.tail())
         self.tally.check("plan is of library numbers", "uncalibrated library numbers" in plain.out, plain.out)
         self.tally.check("its file carries none", "calibration" not in json.loads(read(self.plan)))

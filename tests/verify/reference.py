@@ -226,7 +226,7 @@ class Checker:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         done = subprocess.run([harness.ZPLAN, *verb, path], capture_output=True, text=True, errors="replace", check=False,
-                              env=dict(os.environ, NO_COLOR="1"))
+                              env=dict(os.environ, NO_COLOR="1", COLUMNS="2000"))
         return done, [code for code in re.findall(r"^error\[(Z\d+)\]", done.stderr, re.M)]
 
 
