@@ -119,10 +119,10 @@ class Checks:
         moved = os.path.join(self.folder, "moved.json")
         write(moved, json.dumps(plan))
         lone = os.path.join(self.folder, "lone")
-        for words in (("verify", moved), ("report", moved), ("explain", moved)):
+        for words in (("verify", moved), ("report", moved, "--verbose"), ("explain", moved, "--verbose")):
             done = self.zplan(*words, cache=lone)
             self.tally.check("%s without the kept file" % words[0], done.status == 0 and not os.path.exists(lone), done.tail())
-            self.tally.check("%s names it" % words[0], words[0] == "verify" or "calibration " + self.hash in done.out, done.out)
+            self.tally.check("%s names it" % words[0], words[0] == "verify" or "calibration " + self.hash in " ".join(done.out.split()), done.out)
         kept = self.zplan("plan", TINY, "--ranks", "2", "--calibration", "kept", "-o", self.plan + ".kept")
         same = json.loads(read(self.plan + ".kept"))["estimate"]["step_s"] if kept.status == 0 else None
         self.tally.check("plan --calibration kept is that plan", same == plan["estimate"]["step_s"], kept.tail())
