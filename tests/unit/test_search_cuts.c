@@ -184,7 +184,7 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
   cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
 }
 
-/* The same of several chunks a stage: each is asked for several times. */
+/* What fits of several chunks a stage: each stage is asked for several times and laid out once. */
 Test(search_cuts, remembered_fits_of_chunks_are_those_of_layouts) {
   int64_t asked = 0, laid_out = 0;
   int fitting = 0;
