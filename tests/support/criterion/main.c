@@ -2,7 +2,8 @@
  *
  *   test_NAME [--filter PATTERN]    those whose suite/name matches, as a shell matches names of files
  *
- * Prints what failed and ends with a line of counts. Exit status 0: nothing failed; 1: something did; 2: wrong words. */
+ * Prints what failed and ends with a line of counts. Exit status 0: nothing failed; 1: something did;
+ * 2: wrong words. */
 #include <assert.h>
 #include <fnmatch.h>
 #include <stdarg.h>
