@@ -171,6 +171,12 @@ static bool is_index(const char *path) {
   return len > 4 && strcmp(path + len - 4, ".idx") == 0;
 }
 
+/* A pattern as people write it in a shell. A file may have a star in its name, too; then mostly with odd letters. */
+static bool is_pattern(const char *path) {
+  static const char usual[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/~*?[]";
+  return strchr(path, '*') && path[strspn(path, usual)] == 0;
+}
+
 /* What a source says besides its kind: does it agree with itself? */
 static bool check_source(zp_reader *reader, const zp_function *function, const data_args *args, zp_span span) {
   bool made_up = function->value == ZP_DATA_SYNTHETIC;
@@ -187,7 +193,7 @@ static bool check_source(zp_reader *reader, const zp_function *function, const d
     zp_diag_help(d, "for example `documents(\"train_*.bin\", end = 50256)`");
     return false;
   }
-  if ((function->value == ZP_DATA_TEXT || function->value == ZP_DATA_LINES) && strchr(args->data.path, '*')) {
+  if ((function->value == ZP_DATA_TEXT || function->value == ZP_DATA_LINES) && is_pattern(args->data.path)) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, span, "`%s` reads one file, `%s` may be several", function->name,
                            args->data.path);
     zp_diag_help(d, "`zplan data %s -o all.bin` puts them into one, `tokens(\"all.bin\")` reads it", args->data.path);
