@@ -2,8 +2,7 @@
  *
  * Verbs whose document scripts have read for long (plan, check, ...) print that when they have one. All others, and
  * those when they fail, print {"status": N, "messages": [...], "result": {...} or null}: the exit status, the
- * diagnostics as
- * --message-format json has them, what the verb made. What a verb would print as text is `result.text`. */
+ * diagnostics as --message-format json has them, what the verb made. What it would print as text is `result.text`. */
 #include "driver.h"
 #include <zplan/buf.h>
 #include <zplan/diag_json.h>

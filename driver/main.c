@@ -38,38 +38,6 @@ static int close_output(int status) {
   return status == ZP_EXIT_OK ? ZP_EXIT_ERROR : status;
 }
 
-/* What other tools call a verb. */
-static const char *foreign_verb(const char *word) {
-  static const struct {
-    const char *word, *here;
-  } words[] = {{"train", "run"},
-               {"launch", "run"},
-               {"start", "run"},
-               {"fit", "run"},
-               {"finetune", "new"},
-               {"search", "plan"},
-               {"optimize", "plan"},
-               {"tune", "plan"},
-               {"estimate", "plan"},
-               {"simulate", "plan"},
-               {"compile", "build"},
-               {"generate", "sample"},
-               {"infer", "sample"},
-               {"chat", "sample"},
-               {"evaluate", "eval"},
-               {"tokenize", "data"},
-               {"prepare", "data"},
-               {"init", "new"},
-               {"create", "new"},
-               {"format", "fmt"},
-               {"list", "models"},
-               {"why", "explain"},
-               {"profile", "run --profile"}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcmp(words[i].word, word) == 0) return words[i].here;
-  return NULL;
-}
-
 /* A first word that is neither a verb nor a file. */
 static int unknown_verb(zp_arena *arena, const char *word) {
   struct stat st;
@@ -84,7 +52,7 @@ static int unknown_verb(zp_arena *arena, const char *word) {
     return zp_usage_error("`%s` is no command; did you mean the file `%s.dz`?", word, word);
   if (zp_find_known_model(word))
     return zp_usage_error("`%s` is a published model: zplan --model %s --machine dgx-h100 --gpus 8", word, word);
-  const char *here = foreign_verb(word);
+  const char *here = zp_foreign_verb(word);
   if (here) return zp_usage_error("unknown command `%s`: here it is `zplan %s`", word, here);
   zp_strings names = {0};
   for (int i = 0; i < zp_verb_count(); i++) zp_push(arena, &names, zp_verb_at(i)->name);

@@ -463,38 +463,6 @@ static const char *as_key(zp_arena *arena, const char *word) {
   return key;
 }
 
-/* Words of other tools for options; those for settings are in the tables of their blocks. */
-static const char *foreign_option(const char *key) {
-  static const struct {
-    const char *word, *here;
-  } words[] = {{"num_gpus", "--gpus N"},
-               {"n_gpus", "--gpus N"},
-               {"ngpus", "--gpus N"},
-               {"gpus_per_node", "--gpus N"},
-               {"world_size", "--gpus N"},
-               {"np", "--ranks N"},
-               {"n", "--ranks N"},
-               {"nproc_per_node", "--ranks N"},
-               {"num_processes", "--ranks N"},
-               {"nnodes", "--nodes N"},
-               {"num_nodes", "--nodes N"},
-               {"output", "-o FILE"},
-               {"out", "-o FILE"},
-               {"output_dir", "-o FOLDER"},
-               {"out_dir", "-o FOLDER"},
-               {"resume_from_checkpoint", "--resume"},
-               {"max_steps", "--steps N"},
-               {"train_iters", "--steps N"},
-               {"save", "--checkpoint FOLDER"},
-               {"load", "--resume"},
-               {"device", "--target cpu|cuda"},
-               {"gpu_memory", "--device-memory 40GB"},
-               {"max_memory", "--device-memory 40GB"}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcmp(words[i].word, key) == 0) return words[i].here;
-  return NULL;
-}
-
 /* An option of other verbs alone; a decision of the plan, perhaps in another tool's words; else a slip of a letter in
  * an option of this verb. */
 static bool unknown_option(zp_run_state *run, const char *word, bool of_others) {
@@ -504,7 +472,7 @@ static bool unknown_option(zp_run_state *run, const char *word, bool of_others) 
     if (takes(&rows[i], run->command)) names[n++] = rows[i].name;
   const char *near = zp_closest(word, names, n);
   bool settable = takes(find_row("--set", 5), run->command) && zp_is_setting_key(key, &note);
-  const char *here = foreign_option(key);
+  const char *here = zp_foreign_option(key);
   size_t len = here ? strcspn(here, " ") : 0;
   const option_row *row = here ? find_row(here, len) : NULL;
   if (row && takes(row, run->command))

@@ -17,7 +17,7 @@ static struct {
   zp_status_form form;
   int columns;
   const char *what;
-  double begun_s, told_s; /* told_s: when `known` was made */
+  double begun_s, known_s; /* known_s: when `known` was made */
   bool shown;
   char known[256];
 } line;
@@ -73,13 +73,13 @@ void zp_status_begin(zp_status_form form, int columns, const char *what) {
   line.form = form;
   line.columns = columns;
   line.what = what;
-  line.begun_s = line.told_s = now_s();
+  line.begun_s = line.known_s = now_s();
   line.known[0] = '\0';
   line.works = true;
   line.works = start_thread();
 }
 
-bool zp_status_due(void) { return line.works && now_s() - line.told_s >= 0.2; }
+bool zp_status_due(void) { return line.works && now_s() - line.known_s >= 0.2; }
 
 void zp_status_say(const char *format, ...) {
   if (!line.works) return;
@@ -87,7 +87,7 @@ void zp_status_say(const char *format, ...) {
   va_start(args, format);
   pthread_mutex_lock(&lock);
   vsnprintf(line.known, sizeof line.known, format, args);
-  line.told_s = now_s();
+  line.known_s = now_s();
   pthread_mutex_unlock(&lock);
   va_end(args);
 }

@@ -223,7 +223,7 @@ static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points 
   zp_push(x->progress->s->arena, &x->progress->done, node->item);
 }
 
-/* What is known by now, for whoever waits. */
+/* Progress of the search so far, for the status line. */
 static void say_status(const zp_refiner *x) {
   if (!zp_status_due()) return;
   const zp_ranking *r = x->ranking;

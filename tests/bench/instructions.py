@@ -5,7 +5,7 @@
 
 Both read the examples beside the last one. Counts are of zplan's own code and libc, without the libraries of math, LLVM and messages:
 waiting spins. Build runs under valgrind as well, because what the processor shows there decides which kernels are compiled: valgrind
-knows no AVX-512. Counts of one rank repeat to 0.1 %, of two to about 1 %.
+knows no AVX-512. Searches, ZeRO 3 and offloading have not been counted yet, nor how far two counts of the same work differ.
 """
 import argparse
 import glob

@@ -31,57 +31,52 @@ static void read_cut_source(zp_reader *reader, const zp_env *env, const zp_attr 
 static const data_args unwritten = {
     .data.end = -1, .mask_token = -1, .mask_rate = 0.15, .spans = {.rate = 0.15, .mean = 3, .sentinel = -1, .eos = 1}};
 
+/* Fields that sources share. */
+// clang-format off
+#define PATH(what, name) \
+  {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = what, \
+   .example = "path = \"" name "\"", .missing = "required"}
+#define ORDER \
+  {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders, \
+   .example = "order = \"shuffled\"", .meaning = "whether samples are drawn in order or shuffled anew every epoch"}
+#define SEED(what) \
+  {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE, \
+   .meaning = "seed " what, .example = "seed = 1"}
+// clang-format on
 static const zp_field tokens_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "token files, with * and ?",
-     .example = "path = \"*.bin\"", .missing = "required"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    PATH("token files, with * and ?", "*.bin"),
+    ORDER,
+    SEED("of the shuffle"),
     {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats, .meaning = "format of the files",
      .example = "format = \"llmc\"", .missing = "as the files say"},
 };
 static const zp_field text_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "text file",
-     .example = "path = \"text.txt\"", .missing = "required"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    PATH("text file", "text.txt"),
+    ORDER,
+    SEED("of the shuffle"),
     {"tokenizer", ZP_FIELD_REFUSED,
      .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
 };
 static const zp_field lines_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "text file",
-     .example = "path = \"text.txt\"", .missing = "required"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    PATH("text file", "text.txt"),
+    ORDER,
+    SEED("of the shuffle"),
 };
 static const zp_field documents_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "token files, with * and ?",
-     .example = "path = \"*.bin\"", .missing = "required"},
+    PATH("token files, with * and ?", "*.bin"),
     {"end", ZP_FIELD_INT64, .offset = offsetof(data_args, data.end), .range = ZP_RANGE_NOT_NEGATIVE,
      .meaning = "token that ends a sample", .example = "end = 0", .missing = "required"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    ORDER,
+    SEED("of the shuffle"),
 };
 static const zp_field synthetic_fields[] = {
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the tokens", .example = "seed = 1"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
+    SEED("of the tokens"),
+    ORDER,
 };
 static const zp_field arrays_fields[] = {
-    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path), .meaning = "folder of the arrays",
-     .example = "path = \"images\"", .missing = "required"},
-    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders,
-     .meaning = "whether samples are drawn in order or shuffled anew every epoch", .example = "order = \"shuffled\""},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the shuffle", .example = "seed = 1"},
+    PATH("folder of the arrays", "images"),
+    ORDER,
+    SEED("of the shuffle"),
 };
 /* Some tokens of another source are masked, and they are the labels. */
 static const zp_field masked_fields[] = {
@@ -92,8 +87,7 @@ static const zp_field masked_fields[] = {
      .meaning = "id of the mask token", .example = "token = 103", .missing = "required"},
     {"rate", ZP_FIELD_SHARE, .offset = offsetof(data_args, mask_rate), .range = ZP_RANGE_FRACTION,
      .meaning = "share of tokens that are predicted", .example = "rate = 15%"},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the draw", .example = "seed = 1"},
+    SEED("of the draw"),
     {"words", ZP_FIELD_STRING, .offset = offsetof(data_args, mask_words),
      .meaning = "vocab.txt, by which whole words are masked", .example = "words = \"vocab.txt\"",
      .missing = "single tokens"},
@@ -114,8 +108,7 @@ static const zp_field spans_fields[] = {
      .meaning = "share of tokens that are cut out", .example = "rate = 15%"},
     {"length", ZP_FIELD_REAL, .offset = offsetof(data_args, spans.mean), .range = ZP_RANGE_ONE_OR_MORE,
      .meaning = "mean length of a span in tokens", .example = "length = 3"},
-    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE,
-     .meaning = "seed of the draw", .example = "seed = 1"},
+    SEED("of the draw"),
 };
 enum { MASKED = -1, SPANS = -2 };
 static const zp_function data_functions[] = {

@@ -130,7 +130,7 @@ static const zp_field_kind field_kinds[] = {
     [ZP_OPTION_COUNT] = ZP_FIELD_INT64, [ZP_OPTION_DECAY] = ZP_FIELD_CUSTOM, [ZP_OPTION_FREEZE] = ZP_FIELD_CUSTOM,
 };
 
-/* Options of one name mean one thing, whoever has them. */
+/* Options that several calls have mean the same in each. */
 static const struct {
   const char *name, *meaning, *example, *missing;
 } option_words[] = {

@@ -1,4 +1,4 @@
-/* Ctrl-C as a request: long work that can end early with what it has asks whether it should. */
+/* Ctrl-C noted: long work that can end early with what it has checks whether it should. */
 #ifndef ZPLAN_INTERRUPT_H
 #define ZPLAN_INTERRUPT_H
 

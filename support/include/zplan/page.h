@@ -43,8 +43,8 @@ typedef struct zp_part {
   double amount;
   char letter; /* in bars of ASCII; '.' is for what is free */
 } zp_part;
-/* A bar over the text's width that the parts divide, and a legend. Parts of no amount are left out. A part is told by
- * its letter, or by its pattern where the screen has more than ASCII; colours come on top. */
+/* A bar over the text's width that the parts divide, and a legend. Parts of no amount are left out. Parts differ
+ * by letter, or by pattern where the screen has more than ASCII; colours come on top. */
 void zp_page_bar(zp_page *page, const char *label, const zp_part *parts, int n);
 
 /* Writes the page. */
