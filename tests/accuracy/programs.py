@@ -86,7 +86,7 @@ def check_words(tally, folder):
                                          ("fsdp", "fsdp", "fsdp-compiled", "for PyTorch FSDP (profile fsdp-compiled)"),
                                          ("megatron-lm-v3", "megatron", "megatron-lm-v3", "(profile megatron-lm-v3)")):
         ran = harness.zplan(path, "--for", word, *(("--verbose",) if word == "zplan" else ()))
-        tally.check("first screen for %s" % word, ran.status == 0 and said in words(ran.out), ran.tail())
+        tally.check("text for %s" % word, ran.status == 0 and said in words(ran.out), ran.tail())
         file = os.path.join(folder, word + ".json")
         plan = plan_of(path, "--for", word, "-o", file)
         want = {"program": program, "profile": profile} if profile else {"program": program}

@@ -41,8 +41,8 @@ def envelope(name, args, status=0, keys=(), words=""):
         return
     expect(name + ": status in it", found["status"] == status, found)
     expect(name + ": result", all((found["result"] or {}).get(key) for key in keys), found["result"])
-    told = " ".join(m["message"] for m in found["messages"])
-    expect(name + ": messages", words in told and all(m["level"] in ("error", "warning") for m in found["messages"]), found["messages"])
+    said = " ".join(m["message"] for m in found["messages"])
+    expect(name + ": messages", words in said and all(m["level"] in ("error", "warning") for m in found["messages"]), found["messages"])
 
 
 def main():
@@ -80,7 +80,7 @@ def main():
         envelope("wrong words", ["plan", TINY, "--gpuz", "4"], 2, words="unknown option `--gpuz`")
         envelope("wrong words behind", ["check", "--nonsense"], 2, words="unknown option")
         for verb in ("build", "run", "bench", "compare", "diff", "validate", "import", "sample", "eval", "data", "fmt", "export", "explain"):
-            envelope("nothing for " + verb, [verb], 2, words="a")
+            envelope("nothing for " + verb, [verb], 2, words="zplan " + verb)
     print("%d passed, %d failed" % (passed[0], len(failures)))
     sys.exit(bool(failures))
 
