@@ -126,6 +126,24 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
+/* By the links of p, or, if it is NULL, as the step is priced. */
+static double exchange_s(const pricer *p, const zp_step *step) { return p ? comm_s(p, step) : step->cost_s; }
+
+/* What the steps of forward and backward take by kind. */
+static void sum_kinds(const pricer *p, zp_segment_program *segment) {
+  const zp_procedure *both[] = {&segment->forward, &segment->backward};
+  segment->comm_s = segment->expert_s = segment->weights_s = 0;
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < both[k]->steps.len; i++) {
+      const zp_step *step = &both[k]->steps.data[i];
+      if (zp_step_is_exchange(step))
+        segment->expert_s += exchange_s(p, step);
+      else if (zp_cost_is_comm(step))
+        segment->comm_s += step->cost_s;
+      if (k == 1 && step->deferred) segment->weights_s += step->cost_s;
+    }
+}
+
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert) {
   assert(tensor && expert);
@@ -142,6 +160,33 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
   }
   const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
   if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
+  for (int i = 0; i < lowered->n_segments; i++) sum_kinds(NULL, &lowered->segments[i]);
+}
+
+/* In the order of the steps, as price_procedure adds them up. */
+static bool price_exchanges(const pricer *p, zp_procedure *procedure) {
+  bool any = false;
+  double seconds = 0;
+  for (int i = 0; i < procedure->steps.len; i++) {
+    const zp_step *step = &procedure->steps.data[i];
+    bool exchange = zp_step_is_exchange(step);
+    seconds += exchange ? comm_s(p, step) : step->cost_s;
+    any |= exchange;
+  }
+  if (any) procedure->cost_s = seconds;
+  return any;
+}
+
+void zp_price_exchanges(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *expert) {
+  assert(expert && !machine->cluster->software);
+  const pricer p = {.lowered = lowered, .machine = machine, .expert_link = *expert};
+  for (int i = 0; i < lowered->n_segments; i++) {
+    zp_segment_program *segment = &lowered->segments[i];
+    bool any = price_exchanges(&p, &segment->forward);
+    any |= price_exchanges(&p, &segment->backward);
+    any |= price_exchanges(&p, &segment->split);
+    if (any) sum_kinds(&p, segment);
+  }
 }
 
 void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {

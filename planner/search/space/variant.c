@@ -105,8 +105,11 @@ static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_shard
   return NULL;
 }
 
-/* Pieces are added to the procedures of the variant without them. */
-static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
+/* Are prices of steps the seconds of their segments? Then groups on other links need no steps of their own. */
+static bool sums_steps(const zp_search_cache *s) { return !zp_has_types(s) && !s->machine.cluster->software; }
+
+/* Pieces are added to the procedures of the variant without them. *priced: but for exchanges. */
+static zp_lowered *lower(zp_search_cache *s, const zp_variant *v, bool *priced) {
   const zp_lowered *whole = NULL;
   if (v->fine) {
     zp_variant layers = *v;
@@ -117,10 +120,14 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   zp_sharding_try *t = try_sharding(s, v);
   if (!t->sharding) return NULL;
   const zp_lowered *before = lowered_before(s, t, v);
-  if (before) return zp_lower_again(s->arena, before, whole);
+  *priced = before && sums_steps(s);
+  if (before) return zp_lower_again(s->arena, before, whole, !*priced);
   const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
-  const zp_procedures_for what = {
-      .microbatch = v->microbatch, .mode = v->mode, .loss_chunks = v->loss_chunks, .splits = s->in->splits};
+  const zp_procedures_for what = {.microbatch = v->microbatch,
+                                  .mode = v->mode,
+                                  .loss_chunks = v->loss_chunks,
+                                  .splits = s->in->splits,
+                                  .outline = !s->machine.cluster->software};
   zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
                               : zp_lower_for(s->arena, s->in->spec, t->sharding, &what, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
@@ -130,9 +137,12 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
 /* Makes the variant of one mode, priced on one set of node types. */
 static void make_variant(zp_search_cache *s, zp_variant *v) {
   s->work += ZP_VARIANT_WORK;
-  v->lowered = lower(s, v);
+  bool priced = false;
+  v->lowered = lower(s, v, &priced);
   if (!v->lowered) return;
-  if (zp_has_types(s)) {
+  if (priced) {
+    zp_price_exchanges(v->lowered, &s->machine, &v->expert_link);
+  } else if (zp_has_types(s)) {
     zp_machine machine = zp_machine_of_types(&s->machine, v->types);
     zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
     if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
@@ -203,8 +213,16 @@ static bool lower_on_nodes(zp_search_cache *s, const zp_choice *c, const zp_vari
   return true;
 }
 
+const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo.experts;
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){
+        true, *c, zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
+  return &memo->link;
+}
+
 /* What of a choice procedures and their prices depend on; groups: its tensor groups. */
-static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int groups) {
+static zp_variant variant_like(zp_search_cache *s, const zp_choice *c, int groups) {
   zp_variant v = {.tensor = c->tensor,
                   .groups = groups,
                   .expert = zp_expert_ranks(c),
@@ -213,7 +231,7 @@ static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int
                   .loss_chunks = zp_loss_chunks(c),
                   .fine = c->fine};
   if (v.expert == 1) return v;
-  v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, v.expert, c->order);
+  v.expert_link = *zp_expert_link(s, c);
   if (!zp_has_types(s)) return v;
   v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
   v.expert_ranks = s->machine.devices;
