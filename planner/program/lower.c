@@ -230,10 +230,14 @@ static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
   }
 }
 
-static void leave_buffers(zp_procedure *p) {
-  static const zp_ints none = {0};
+/* What they name is in scratch memory. */
+static void leave_details(zp_procedure *p) {
   p->buffers.len = 0;
-  for (int i = 0; i < p->steps.len; i++) p->steps.data[i].in = p->steps.data[i].out = none;
+  for (int i = 0; i < p->steps.len; i++) {
+    zp_step *step = &p->steps.data[i];
+    memset(&step->in, 0, sizeof step->in);
+    memset(&step->out, 0, sizeof step->out);
+  }
 }
 
 /* From where it grew to where it stays. */
@@ -263,6 +267,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   zp_arena_mark mark = zp_arena_get_mark(scratch);
   zp_lowering l = {.arena = arena, .scratch = scratch, .lowered = lowered, .out = out};
   l.details = lowered->outline ? scratch : arena;
+  l.steps = lowered->outline ? lowered->outline : arena;
   l.graph = out->graph = graph;
   zp_lower_set_carries(arena, lowered, index, out);
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
@@ -307,8 +312,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     out->products_bytes = zp_products_bytes(lowered->spec);
   zp_procedure *const all[] = {&out->forward, &out->backward, &out->split, &out->loss};
   for (int i = 0; i < 4; i++) {
-    if (lowered->outline) leave_buffers(all[i]);
-    move_procedure(arena, all[i]);
+    if (lowered->outline) leave_details(all[i]);
+    move_procedure(l.steps, all[i]);
   }
   zp_arena_rewind(scratch, mark);
 }
@@ -427,7 +432,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
     const zp_graph *graph = graph_to_lower(l, s, reason);
     if (!zp_lower_find_segment(arena, l, s, graph, before)) lower_segment(arena, scratch, l, s, graph, reason);
   }
-  zero_unreached(scratch, l, model);
+  if (!l->outline) zero_unreached(scratch, l, model);
   zp_arena_free(scratch);
   return *reason ? NULL : l;
 }

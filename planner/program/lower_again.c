@@ -1,5 +1,5 @@
 /* Procedures that are lowered already. For expert groups on other links only what an exchange takes differs, so all
- * is shared, but for the steps around exchanges where these are priced one by one. What stages recompute concerns
+ * is shared, but for the steps around exchanges where these are not packed. What stages recompute concerns
  * repeats alone, and parts of the loss the segment that has it: every other segment is the same with and without. */
 #include <assert.h>
 #include "lower_internal.h"
@@ -18,6 +18,7 @@ static void copy_steps(zp_arena *arena, zp_procedure *p) {
 
 static zp_segment_program segment_again(zp_arena *arena, const zp_segment_program *known) {
   zp_segment_program again = *known;
+  if (known->packed) return again;
   if (!exchanges(&known->forward) && !exchanges(&known->backward)) return again;
   copy_steps(arena, &again.forward);
   copy_steps(arena, &again.backward);
@@ -25,14 +26,14 @@ static zp_segment_program segment_again(zp_arena *arena, const zp_segment_progra
   return again;
 }
 
-zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole, bool own_steps) {
+zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole) {
   assert(known);
   zp_lowered *again = ZP_NEW(arena, zp_lowered);
   *again = *known;
   again->segments = ZP_NEW_ARRAY(arena, zp_segment_program, known->n_segments);
   for (int i = 0; i < known->n_segments; i++) {
     const zp_segment_program *from = whole && i < whole->n_segments ? &whole->segments[i] : &known->segments[i];
-    again->segments[i] = own_steps && from == &known->segments[i] ? segment_again(arena, from) : *from;
+    again->segments[i] = from == &known->segments[i] ? segment_again(arena, from) : *from;
   }
   return again;
 }

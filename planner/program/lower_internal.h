@@ -25,6 +25,7 @@ typedef struct zp_lowering {
   zp_arena *arena;
   zp_arena *scratch; /* of what nobody needs afterwards */
   zp_arena *details; /* of what outlines do without */
+  zp_arena *steps;   /* of steps */
   zp_lowered *lowered;
   zp_segment_program *out;
   const zp_graph *graph;

@@ -160,11 +160,11 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
   step.in = buffers_of(l, p, buffer_of, &node->in);
   step.out = buffers_of(l, p, buffer_of, &node->out);
-  zp_reserve(l->arena, &step.sums, node->param_grad.len);
+  zp_reserve(l->steps, &step.sums, node->param_grad.len);
   for (int i = 0; i < node->param_grad.len; i++) {
     int use = node->param_grad.data[i];
     zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
-    zp_push(l->arena, &step.sums, sum);
+    zp_push(l->steps, &step.sums, sum);
   }
   step.row_chunks = row_chunks(l, node);
   int64_t scratch = workspace_bytes(l, node, step.row_chunks);

@@ -105,11 +105,9 @@ static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_shard
   return NULL;
 }
 
-/* Are prices of steps the seconds of their segments? Then groups on other links need no steps of their own. */
-static bool sums_steps(const zp_search_cache *s) { return !zp_has_types(s) && !s->machine.cluster->software; }
-
-/* Pieces are added to the procedures of the variant without them. *priced: but for exchanges. */
-static zp_lowered *lower(zp_search_cache *s, const zp_variant *v, bool *priced) {
+/* Pieces are added to the procedures of the variant without them. Other programs' segments take more than their steps
+ * say: no outlines. */
+static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *whole = NULL;
   if (v->fine) {
     zp_variant layers = *v;
@@ -120,29 +118,21 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v, bool *priced) 
   zp_sharding_try *t = try_sharding(s, v);
   if (!t->sharding) return NULL;
   const zp_lowered *before = lowered_before(s, t, v);
-  *priced = before && sums_steps(s);
-  if (before) return zp_lower_again(s->arena, before, whole, !*priced);
+  if (before) return zp_lower_again(s->arena, before, whole);
   const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
   const zp_procedures_for what = {.microbatch = v->microbatch,
                                   .mode = v->mode,
                                   .loss_chunks = v->loss_chunks,
                                   .splits = s->in->splits,
-                                  .outline = !s->machine.cluster->software};
+                                  .outline = s->machine.cluster->software ? NULL : s->steps};
   zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
                               : zp_lower_for(s->arena, s->in->spec, t->sharding, &what, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }
 
-/* Makes the variant of one mode, priced on one set of node types. */
-static void make_variant(zp_search_cache *s, zp_variant *v) {
-  s->work += ZP_VARIANT_WORK;
-  bool priced = false;
-  v->lowered = lower(s, v, &priced);
-  if (!v->lowered) return;
-  if (priced) {
-    zp_price_exchanges(v->lowered, &s->machine, &v->expert_link);
-  } else if (zp_has_types(s)) {
+static void price(zp_search_cache *s, const zp_variant *v) {
+  if (zp_has_types(s)) {
     zp_machine machine = zp_machine_of_types(&s->machine, v->types);
     zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
     if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
@@ -154,6 +144,17 @@ static void make_variant(zp_search_cache *s, zp_variant *v) {
   } else {
     zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->expert_link);
   }
+  if (v->lowered->outline) zp_pack_outline(s->arena, v->lowered);
+}
+
+/* Makes the variant of one mode, priced on one set of node types. */
+static void make_variant(zp_search_cache *s, zp_variant *v) {
+  s->work += ZP_VARIANT_WORK;
+  zp_arena_mark mark = zp_arena_get_mark(s->steps);
+  v->lowered = lower(s, v);
+  if (v->lowered) price(s, v);
+  zp_arena_rewind(s->steps, mark);
+  if (!v->lowered) return;
   count_elements(s, v);
   zp_measure_units(s, v, &v->lowered, 1);
 }
