@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One table of columns for each kind of table says where every cell goes. Our own has the text of the reference. */
 #include <assert.h>
 #include <stddef.h>

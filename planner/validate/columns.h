@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Columns of tables of measured runs, and the tables that are known by them. */
 #ifndef ZPLAN_VALIDATE_COLUMNS_H
 #define ZPLAN_VALIDATE_COLUMNS_H

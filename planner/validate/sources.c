@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables that other projects publish: what their columns do not say, each with where it stands. */
 #include <ctype.h>
 #include "columns.h"

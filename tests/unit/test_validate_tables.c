@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables that other projects publish, and the columns of experts, context, precision and adapters. */
 #include "validate_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables on pages. Where one is wider than the screen, the column of text is folded, then columns that matter least are
  * left out, which is said below it, and at last every row is a list of titles and values. */
 #ifndef ZPLAN_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Validation: tables of measured training runs, read, predicted with the planner's own cost model, and scored.
  *
  * A table's header says what kind it is: our own columns (docs/reference/runs.md), vTrain's, or those of the tables
