@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan doctor` found: for people, as JSON. backend/ and plan_only/ look for it. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
  * Data goes to stdout, progress and diagnostics to stderr. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --json of every verb: one document on standard output, whatever happens.
  *
  * Verbs whose document scripts have read for long (plan, check, ...) print that when they have one. All others, and

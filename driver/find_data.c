@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is the data there that a trainer is to be started with? Told before anything is built, with the places considered. A
  * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
  * from the plan, so both may move together; a plan that was sent away alone may have its data alongside it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machines by name (machines.def), as cluster blocks; and the machine that zplan runs on. */
 #include "driver.h"
 #include "machines.h"

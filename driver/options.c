@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line options, one table for all subcommands. */
 #include "driver.h"
 #include <zplan/buf.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of everything that a user writes: the language (<zplan/reference.h>), verbs and flags, messages; a
  * word's text, and all as the pages of docs/reference, as zplan.1 and as JSON. All are made of the tables that are read
  * and checked by, so nothing here is kept in step by hand. */

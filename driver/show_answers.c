@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers as text: tables that fit the page, and what their words mean. */
 #include "driver.h"
 

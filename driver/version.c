@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this command is: version, commit, and the libraries that it was built with; as `zplan --version` and `zplan
  * doctor` show it. */
 #include "driver.h"

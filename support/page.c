@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages: words wrapped, fields with labels. Bars are in bar.c. */
 #include "page_internal.h"
 

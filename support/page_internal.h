@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files that put something on a page. */
 #ifndef ZPLAN_PAGE_INTERNAL_H
 #define ZPLAN_PAGE_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables: which columns fit, and rows of them. */
 #include "page_internal.h"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
 # ends with the line `N passed, N failed`.
 #
@@ -17,7 +18,7 @@ for option; do
   --no-dev) dev=no ;;
   --quick) quick=--quick ;;
   *)
-    sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
   esac

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted alongside
  * what was measured. Trainers neither validate nor write checkpoints here. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan doctor: what was found on this machine, so that a failed build can be understood. */
 #include "driver.h"
 #include <zplan/cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine can do with zplan, a line a purpose: the end of `zplan doctor`. */
 #include "driver.h"
 #include <zplan/cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan check: what the file says, without a plan. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan compare A B...: several plans side by side. Exit status 0 whether they differ or not: `diff` is for scripts. */
 #include "driver.h"
 

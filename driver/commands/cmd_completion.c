@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shell completion, made from the tables of verbs and options: nothing to keep in step by hand. */
 #include <ctype.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan diff A B: what differs between two plans. Exit status 4 when a decision does: this verb is for scripts,
  * `compare` shows whole plans side by side. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan fmt: canonical layout, in place; --check only says whether something would change. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan machines: nodes and devices by name, as the library has them. */
 #include "machines.h"
 #include "new_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan models: published models by name, with what they are from. */
 #define _GNU_SOURCE
 #include "new_file.h"

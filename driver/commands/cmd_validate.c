@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan validate: predicts every run of measured tables and prints how far off the predictions are. Devices come from
  * the library's hw.dz, the same that plans use. */
 #include "driver.h"

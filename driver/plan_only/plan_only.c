@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of ../backend where zplan was built to plan only: what generates, runs or measures trainers is not there. */
 #include "driver.h"
 

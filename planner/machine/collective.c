@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives and messages over a link: those of NCCL after its own model (src/graph/tuning.cc), those of zplan's own
  * trainer, which sums in rank order by messages between all members, by the bytes that they send (link_bytes.c).
  *

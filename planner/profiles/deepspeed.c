@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSpeed, by version and by what it did: its optimizers, its pipeline and its ZeRO 3 around Megatron-LM's layers. */
 #include "profiles.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs with layers and communication of their own: PyTorch's FSDP, nanotron, OneFlow. */
 #include "profiles.h"
 

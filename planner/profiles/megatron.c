@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Megatron-LM itself, by version. */
 #include "profiles.h"
 

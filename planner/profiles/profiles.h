@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What software profiles share: the constants of PyTorch programs. Which facts were read
  * again and which are from memory: docs/evidence/accuracy.md, "What was fitted". */
 #ifndef ZP_PROFILES_H

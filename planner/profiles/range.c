@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a predicted step may be from what is measured: the errors of the nearest runs that were predicted and
  * measured (families.def, docs/evidence/accuracy.md). Near is, in this order: the profile, or a profile of the same
  * program; the generation of the GPU; one node or several. Runs of another profile, generation or kind of network count

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several plans side by side: decisions, terms of the step, memory of the fullest stage, traffic by axis, price. */
 #include <assert.h>
 #include <math.h>

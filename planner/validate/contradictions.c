@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows whose columns contradict each other in what was measured, and on what. What the shape says of the parameters is
  * model.c's. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs as tables of measured runs print them: the device of the library (frontend/library/hw.dz) they are, and the node
  * around it, which tables do not describe. */
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One measured run through the planner's own pipeline: model, sharding, lowering, prices, program, simulation. What the
  * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have
  * done; what it does not print about the model is stated as assumed. */

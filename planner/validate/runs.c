@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured runs: header, columns, rows. One table of columns says where every cell goes; a cell that is not
  * what its column wants makes the row malformed, an empty one leaves the field empty. */
 #include <assert.h>

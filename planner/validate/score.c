@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Error statistics of predictions, by family. */
 #include <assert.h>
 #include <math.h>

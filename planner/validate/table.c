@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan validate` prints: a table of families, what was assumed and what was not predicted; or JSON. */
 #include <math.h>
 #include <zplan/table.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder: CSV records, the model of a row, which software profile stands for it. */
 #ifndef ZPLAN_VALIDATE_INTERNAL_H
 #define ZPLAN_VALIDATE_INTERNAL_H

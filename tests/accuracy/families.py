@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How far measured runs came out from what was predicted for them, by profile, GPU and number of nodes: the table behind the
 range of a plan's time (planner/profiles/families.def).
 
@@ -19,7 +20,8 @@ import harness  # noqa: E402
 RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
 TABLE = os.path.join(harness.ROOT, "planner", "profiles", "families.def")
 TENTH = 10  # runs from which on the outermost tenths are left out
-HEAD = """/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
+HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
+/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
  * time less 1, of the middle 80 %% of the runs where there are ten or more, else of all; mean error and bias as in docs/evidence/accuracy.md
  * (predicted over measured). Made by tests/accuracy/families.py --write from %d published runs, which names its rows; do not edit. */
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training steps with block-sparse attention and with dense attention, in turn on one rank: medians and ratio. examples/gpt_long.dz, causal;
 sparse_bert.dz, both ways with key padding: bigbird, and fixed runs with other global blocks for other heads.
 

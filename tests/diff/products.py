@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which library multiplies the matrices of CPU ranks, and what a trainer says about it:
 
 - without a variable its kernels are as wide as the processor, in f32, bf16 and f64; log, screen and `zplan doctor` name them;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cost functions for GPUs, by hand: tiles and waves, alignment, batched products, rings and trees over nodes, meshes.
  * They see the planner's private header: the functions are shared inside the planner only. */
 #include <zplan/constants.h>

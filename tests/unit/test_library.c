@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hardware library: a small model is planned on every device and every node of it, alone and as two nodes where
  * there is a network, and fabrics cost what they say. */
 #include "sema_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elaboration of good models: parameters, names, tying, segments, arguments of blocks. */
 #include <zplan/buf.h>
 #include "sema_fixture.h"

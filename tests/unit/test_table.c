@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables: they fold, leave columns out, become lists; no line is wider than the screen. */
 #include <criterion/criterion.h>
 #include <zplan/table.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured runs: reading, malformed rows by line, statistics, the report. */
 #include "validate_testing.h"
 

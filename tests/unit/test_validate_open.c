@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What rows of measured runs leave open, and what they contradict. */
 #include "validate_testing.h"
 

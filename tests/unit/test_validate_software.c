@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs of measured runs did otherwise than ours. */
 #include "validate_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured runs for the tests of their predictions. */
 #ifndef ZPLAN_TEST_VALIDATE_TESTING_H
 #define ZPLAN_TEST_VALIDATE_TESTING_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The command as scripts meet it: exit statuses, JSON, output that cannot be written, interruption, completion.
 
 usage: command.py [ZPLAN]

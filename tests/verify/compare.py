@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`zplan compare`: every number of it is that of the plan files, and its sums are sums.
 
 usage: compare.py      (ZPLAN=path: another binary)

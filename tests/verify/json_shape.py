@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """--json of every verb: standard output is one JSON document, of the shape in driver/README.md, whatever happens.
 
 usage: json_shape.py [ZPLAN]

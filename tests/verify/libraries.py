@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which of a machine's CUDA libraries are used, by small stand-ins for them that are compiled here: 13 before 12, 12 where an arch or
 the driver needs it, in folders of CUDA_HOME and of Python wheels; what `zplan doctor` shows; one message for each thing that is missing.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The first ten minutes: `zplan new`, the catalogues of models and machines, files without a cluster, data or checkpoint block, and
 what `zplan doctor` says this machine can do. The commands that are printed after `next:` are run as they stand."""
 import json

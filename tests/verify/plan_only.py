@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A build that only plans, where LLVM, MPI, Expat, PCRE2, libunistring and pkg-config are out of sight.
 
 usage: plan_only.py [--build]

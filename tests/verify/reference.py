@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The reference against the language: every key with its example passes `check`, what is outside its range is refused, and its
 default written out gives the same plan as leaving it out; operations with their arguments likewise. The committed pages are what
 the command prints.

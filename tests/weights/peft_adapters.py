@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adapters that PEFT saved, read alongside published weights.
 
     peft_adapters.py [--update]

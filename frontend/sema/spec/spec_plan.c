@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `plan` block: the table of its keys, those that are no limits (spec_limits.c reads these), and defaults. */
 #include "spec_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `train` block. Keys of a block of another tool are refused with ours. */
 #include <math.h>
 #include "spec_internal.h"

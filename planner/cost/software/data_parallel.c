@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data-parallel communication and the update as the measured software runs them, against the generated trainer's.
  *
  * Collectives over lists of pieces (torch.distributed.all_gather, reduce_scatter): Python makes one view a rank, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of kernels that the measured software has and the generated trainer has not. The same cost functions as the
  * planner's; only the list of kernels differs. Bytes are counted in passes: one pass reads or writes every element of a
  * tensor once.

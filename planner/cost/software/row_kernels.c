@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels that the measured software has and the generated trainer has not: what is one fused kernel there is
  * several here, each of which reads and writes its rows. Counted in passes of half-precision rows alongside those of
  * the fused kernel.

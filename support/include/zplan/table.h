@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables on pages. Where one is wider than the screen, columns of text are folded between words, then columns that
  * matter least are left out, which is said below it, then long words break where their parts end, and at last every row
  * is a list of titles and values. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models as trees, and their text in .dz.
 
 A model is made of lists, strings and numbers, so that it is kept as JSON:

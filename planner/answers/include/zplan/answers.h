@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers to "why", "how many" and "what if". Every one is a search of a changed copy of the input: nothing is promised
  * that was not planned again. Results are structs; the driver prints them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every constant of the cost model: name, value, unit, where it comes from. Library numbers, not calibrated on the
  * user's machine; the summary says so. Machine rates come from the .dz file, not from here. */
 #ifndef ZPLAN_COST_CONSTANTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside the planner: seconds of single operations and collectives on a machine, whatever program they belong
  * to. */
 #ifndef ZPLAN_RATES_H

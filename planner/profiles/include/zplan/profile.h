@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How other training programs differ from the generated trainer. A profile is data; what its fields mean stands in the
  * files that read them: prices in cost/software/, memory in validate/memory/. */
 #ifndef ZPLAN_PROFILE_H

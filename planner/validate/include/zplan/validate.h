@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Validation: tables of measured training runs, read, predicted with the planner's own cost model, and scored.
  *
  * Two kinds of table, distinguished by their header: published runs (32 named columns, one run a row with its source)
