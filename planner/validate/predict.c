@@ -30,14 +30,33 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
 /* Most micro-batches times stages that are simulated for one row. */
 enum { MOST_ACTIONS = 20000000 };
 
+/* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
+
+static bool has_context(const zp_measured *run) { return run->context > 1; }
+static bool has_shards(const zp_measured *run) { return run->shard > 1 && run->data > 1 && run->zero > 0; }
+static bool has_experts(const zp_measured *run) { return run->experts > 0; }
+static bool has_adapters(const zp_measured *run) { return run->adapters; }
+
+static const struct {
+  bool (*holds)(const zp_measured *run);
+  const char *why;
+} left_out[] = {
+    {has_adapters, "adapters (LoRA) are not built from a table's columns"},
+    {has_experts, "experts are not built from a table's columns"},
+    {has_context, "context parallelism is outside the planner's space"},
+    {has_shards, "ZeRO inside a group of the data ranks is outside the planner's space"},
+};
+
 /* Why the row is not a question for the planner; NULL when it is. */
 static const char *refuse(zp_arena *arena, const zp_measured *run) {
   zp_precision precision;
   if (!zp_gpu_device(run->gpu, run->gpu_memory_gb))
     return zp_format(arena, "unknown GPU `%s`, or its memory is not printed", run->gpu);
+  if (run->unlike) return run->unlike;
   if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
-  if (run->context > 1) return "context parallelism is outside the planner's space";
+  for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+    if (left_out[i].holds(run)) return left_out[i].why;
   if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
   double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
   if ((double)run->batch / run->data / microbatch * run->pipeline > MOST_ACTIONS)

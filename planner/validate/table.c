@@ -20,23 +20,13 @@ static const char *rows_of(zp_arena *arena, int rows, const char *what) {
   return zp_format(arena, "  %4d %s  %s\n", rows, rows == 1 ? "row " : "rows", what);
 }
 
-/* Reasons with the number of rows they hold for. */
 static void not_predicted(zp_buf *out, const zp_validation *v) {
-  bool title = false;
-  for (int i = 0; i < v->rows.len; i++) {
-    const char *why = v->rows.data[i].why_not;
-    int rows = 0;
-    bool first = why != NULL;
-    for (int j = 0; why && j < v->rows.len; j++) {
-      bool same = v->rows.data[j].why_not && strcmp(v->rows.data[j].why_not, why) == 0;
-      if (same && j < i) first = false;
-      rows += same;
-    }
-    if (!first) continue;
-    if (!title) zp_buf_puts(out, "\nnot predicted:\n");
-    title = true;
-    zp_buf_puts(out, rows_of(out->arena, rows, why));
-  }
+  int rows = 0;
+  for (int i = 0; i < v->left_out.len; i++) rows += v->left_out.data[i].rows;
+  if (!rows) return;
+  zp_buf_line(out, "\n%d of %d rows are not predicted:", rows, v->rows.len);
+  for (int i = 0; i < v->left_out.len; i++)
+    zp_buf_puts(out, rows_of(out->arena, v->left_out.data[i].rows, v->left_out.data[i].why));
 }
 
 static void assumptions(zp_buf *out, const zp_validation *v) {
@@ -121,6 +111,9 @@ zp_json *zp_validation_json(const zp_validation *v) {
   zp_json *families = zp_json_set(o, "families", zp_json_array()), *rows = zp_json_set(o, "rows", zp_json_array());
   for (int i = 0; i < v->families.len; i++) zp_json_append(families, family_json(&v->families.data[i]));
   for (int i = 0; i < v->rows.len; i++) zp_json_append(rows, row_json(&v->rows.data[i]));
+  zp_json *left_out = zp_json_set(o, "left_out", zp_json_object()); /* rows that a reason keeps from a prediction */
+  for (int i = 0; i < v->left_out.len; i++)
+    zp_json_set_int(left_out, v->left_out.data[i].why, v->left_out.data[i].rows);
   zp_json *open = zp_json_set(o, "open", zp_json_object()); /* rows that leave a column open */
   for (int i = 0; i < v->open.len; i++) zp_json_set_int(open, v->open.data[i].column, v->open.data[i].rows);
   return o;

@@ -104,7 +104,7 @@ Test(validate, precisions_are_words) {
   zp_measured_table *t = read_table(PRECISE "a,A100,8,fp99\nb,A100,8,fp8\nc,A100,8,\n");
   cr_assert_eq(t->malformed.len, 1);
   cr_expect_str_eq(t->malformed.data[0], "line 2: precision is `fp99`, not one of bf16, bfloat16, fp16, float16, half, "
-                                         "fp32, float32, fp8");
+                                         "fp32, float32, fp8, fp8_current, fp8_block, mxfp8, nvfp4");
   cr_expect_eq(t->runs.len, 2);
 }
 
@@ -258,6 +258,13 @@ Test(validate, gpus_in_other_spellings) {
     const char *device;
   } names[] = {
       {"A100-SXM4-80GB", 0, "a100_80"},
+      {"GB200", 186, "gb200"},
+      {"DGX-B200", 180, "b200"},
+      {"H20-96GB", 0, "h20"},
+      {"NVIDIA H200 141GB", 0, "h200"},
+      {"L40S", 0, "l40s"},
+      {"NVIDIA A10G", 0, "a10g"},
+      {"NVIDIA H100 NVL", 0, "h100_nvl"},
       {"NVIDIA A100 40G", 0, "a100_40"},
       {"a100", 80, "a100_80"},
       {"Tesla V100-SXM2", 16, "v100_sxm2_16"},

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-PAGES = ("blocks", "operations", "flags", "messages")
+PAGES = ("blocks", "operations", "flags", "messages", "runs")
 FOLDER = os.path.join(harness.ROOT, "docs", "reference")
 
 # What keys stand in: a file of one kind of cluster.
