@@ -167,7 +167,8 @@ static void read_notes(zp_measured *run) {
   if (!run->context) run->context = (int)number_after(notes, "cp=");
   if (!run->kv_heads) run->kv_heads = kv_heads_of(notes);
   if (!run->shard) run->shard = (int)number_after(notes, "zero1=");
-  if (run->shard < 0 || run->shard == run->data) run->shard = 0; /* InternEvo's -1: all */
+  if (run->shard < 0 || run->shard == run->data) run->shard = 0;                        /* InternEvo's -1: all */
+  if (contains(notes, "GH200 96 GB")) run->gpu = "GH200-96GB", run->gpu_memory_gb = 96; /* whatever `gpu` has for it */
   run->memory_bytes *= printed_gigabyte(run) / 1e9;
   run->memory_reserved = contains(notes, "reserved");
   run->compiled = contains(notes, "torch.compile");
