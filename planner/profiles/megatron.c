@@ -5,10 +5,6 @@
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
-/* What a collective of Megatron-Core 0.14 on B200 takes besides hops and bytes: 22 us all-reduces, 23 all-gathers, 26
- * reduce-scatters (MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51; opened). */
-#define COLLECTIVE_2025_S 24e-6
-
 static const zp_software profiles[] = {
     {.name = "megatron-core",
      .trainer = ZP_TRAINER_MEGATRON,
@@ -28,13 +24,13 @@ static const zp_software profiles[] = {
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
               "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py)"},
     {.name = "megatron-core-2025",
+     .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"SimuMax"},
      EAGER,
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
      .blocking_messages = true,
      .fused_loss = true,
-     .collective_s = COLLECTIVE_2025_S,
      .prints_allocator = true,
      .interleaves = true,
      .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "

@@ -253,8 +253,9 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   p.why_not = NULL;
   p.predicted = true;
   zp_open_columns(arena, run, &full, &p);
-  /* that no micro-batch fits is decided without knowing which it was */
-  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits);
+  /* that no micro-batch fits is decided without knowing which it was; what would have fitted recomputed is not */
+  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
+               (!run->recompute && run->fits < 0 && !p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;
 }

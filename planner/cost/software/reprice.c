@@ -147,6 +147,14 @@ static double separate_loss_s(pricer *p, const zp_step *step) {
   return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
 }
 
+/* Logits and their gradients that pass through other types. */
+static double moved_logits_s(const pricer *p, const zp_step *step) {
+  if (p->software->loss_moved <= 0) return 0;
+  const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[0]].shape;
+  double logits = (double)zp_shape_elements(shape, p->lowered->microbatch);
+  return zp_cost_memory_bound(p->machine, logits * p->software->loss_moved, 0);
+}
+
 static void add_rows(pricer *p, zp_step *step) {
   zp_row_kernels more = zp_software_rows(p->software, step);
   const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[0]].shape;
@@ -163,7 +171,9 @@ static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
   if (step->cost_s > 0 && !zp_cost_is_comm(step)) p->kernels++;
-  if (step->cost_s > 0 && zp_cost_is_comm(step)) step->cost_s += p->software->collective_s;
+  /* alongside products its issue and its events are hidden, too */
+  if (step->cost_s > 0 && zp_cost_is_comm(step) && !p->software->overlaps_tensor)
+    step->cost_s += p->software->collective_s;
   bool attention = zp_op_get_class(step->op) == ZP_CLASS_ATTENTION;
   if (attention && p->software->score_matrix)
     price_attention(p, step);
@@ -173,6 +183,7 @@ static void price_step(pricer *p, zp_step *step) {
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
+  if (step->op == ZP_OP_CE_GRAD) step->cost_s += moved_logits_s(p, step);
 }
 
 /* Weight gradients of a micro-batch are added to those before them by kernels of their own. */

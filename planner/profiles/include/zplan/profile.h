@@ -39,7 +39,9 @@ struct zp_software {
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
   bool separate_biases;      /* biases and dropouts too */
   bool separate_loss;        /* the loss alone: torch.compile fuses the rows of layers */
-  bool fused_loss;         /* the loss is one kernel that turns logits into their gradient, though rows are separate */
+  bool fused_loss; /* the loss is one kernel that turns logits into their gradient, though rows are separate */
+  int norm_passes, norm_grad_passes; /* of rows, of every norm, besides those of 16-bit operands */
+  double loss_moved;                 /* bytes a logit, besides the fused loss in 16 bits */
   bool separate_gates;     /* SiLU and the product with the other half of a gated MLP are kernels of their own */
   bool merged_products;    /* one product makes queries, keys and values, one both halves of a gated MLP */
   bool float_norms;        /* RMS norms are single operations in fp32 */
