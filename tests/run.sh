@@ -70,6 +70,7 @@ delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 terminal|python3 tests/verify/terminal.py
 JSON of every verb|python3 tests/verify/json_shape.py
+examples alone|python3 tests/verify/alone.py
 new files and catalogues|python3 tests/verify/new.py
 libraries of CUDA|python3 tests/verify/libraries.py
 two machines|python3 tests/fault/hosts.py

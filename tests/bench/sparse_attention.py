@@ -23,7 +23,6 @@ def without_pattern(folder):
         text, count = re.subn(r", pattern = near_and_first\b", "", file.read())
     if count != 1:
         sys.exit("sparse_attention.py: gpt_long.dz has another pattern")
-    text = text.replace('"gpt2.dz"', '"%s"' % os.path.relpath(os.path.join(harness.ROOT, "examples", "gpt2.dz"), os.path.realpath(folder)))
     path = os.path.join(folder, "dense.dz")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)

@@ -237,8 +237,9 @@ Test(validate, text_and_json_hold_every_family) {
   zp_push(arena, &v.rows, good);
   zp_push(arena, &v.rows, bad);
   zp_validation_score(arena, &v);
-  const char *text = zp_validation_text(arena, &v);
-  cr_expect(strstr(text, "a_") && strstr(text, "1 rows: unknown GPU `x`"), "%s", text);
+  zp_page page = zp_page_new(arena, zp_plain_screen(80), 0);
+  zp_validation_show(&page, &v);
+  cr_expect(strstr(page.out.data, "\na_ ") && strstr(page.out.data, "1 row   unknown GPU `x`"), "%s", page.out.data);
   zp_json *json = zp_validation_json(&v);
   cr_expect_eq(zp_json_count(zp_json_get(json, "families")), 1);
   cr_expect_eq(zp_json_count(zp_json_get(json, "rows")), 2);

@@ -100,7 +100,9 @@ Test(validate_tables, reasons_are_counted) {
   zp_validation_score(arena, &v);
   cr_assert_eq(v.left_out.len, 1);
   cr_expect_eq(v.left_out.data[0].rows, 2);
-  cr_expect(strstr(zp_validation_text(arena, &v), "2 of 3 rows are not predicted:"));
+  zp_page page = zp_page_new(arena, zp_plain_screen(80), 0);
+  zp_validation_show(&page, &v);
+  cr_expect(strstr(page.out.data, "2 of 3 rows are not predicted:"));
 }
 
 /* The reference has a text for every column, and the type that its cells are read with. */

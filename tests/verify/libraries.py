@@ -6,6 +6,7 @@ the driver needs it, in folders of CUDA_HOME and of Python wheels; what `zplan d
 usage: libraries.py      (ZPLAN=path: another binary)
 """
 import ctypes
+import json
 import os
 import re
 import sys
@@ -107,12 +108,10 @@ def is_there(name):
 
 
 def doctor(**env):
-    """{first word of a row: all of it} of `zplan doctor`; rows that go on with the last word."""
-    rows, name = {}, ""
-    told = harness.zplan("doctor", env=env)
-    for line in told.out.splitlines():
-        name = line[2:16].strip() or name
-        rows[name] = rows.get(name, "") + line[16:] + "\n"
+    """{name: what was found, a line each} of `zplan doctor`."""
+    rows = {}
+    for row in json.loads(harness.zplan("doctor", "--json", env=env).out)["result"]["found"]:
+        rows[row["name"]] = rows.get(row["name"], "") + (row["found"] or "") + "\n"
     return rows
 
 

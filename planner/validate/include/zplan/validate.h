@@ -6,6 +6,7 @@
 #ifndef ZPLAN_VALIDATE_H
 #define ZPLAN_VALIDATE_H
 
+#include <zplan/page.h>
 #include <zplan/plan_file.h>
 #include <zplan/software.h>
 
@@ -123,7 +124,8 @@ void zp_validation_score(zp_arena *arena, zp_validation *validation);
 /* tau-b of two rankings; NAN when one of them is constant. */
 double zp_kendall_tau(const double *x, const double *y, int n);
 
-const char *zp_validation_text(zp_arena *arena, const zp_validation *validation);
+/* A table of families, what was assumed and what was not predicted. */
+void zp_validation_show(zp_page *page, const zp_validation *validation);
 zp_json *zp_validation_json(const zp_validation *validation);
 
 /* ---- reference formulas (activations.c) ---- */
