@@ -90,6 +90,8 @@ zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool
                                "unknown: zplan's trainer was not measured on this GPU yet; its attention and its sums "
                                "over columns are priced by hand counts of what is emitted, other kernels as a "
                                "library's"};
+  if (strncmp(cluster->node.device.name, "mi3", 3) == 0) /* another maker's: no run of one was predicted */
+    return (zp_step_range){.brief = "not measured on this GPU", .source = "unknown: no run on this GPU was predicted"};
   const family *nearest = NULL;
   int best = 0;
   for (int i = 0; i < N_FAMILIES; i++) {
