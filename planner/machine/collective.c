@@ -55,6 +55,19 @@ double zp_cost_ring_pass(const zp_group_link *link, double bytes) {
   return link->n < 2 ? 0 : fastest_ring_s(link, bytes, 1);
 }
 
+/* Along the ring every rank passes on what it gets, piece by piece: one pass of hops, and the array once. */
+static double broadcast_s(const zp_group_link *link, const protocol *p, double bytes) {
+  return ring_s(link, p, 0, 1) + bytes / p->bytes_per_s;
+}
+
+double zp_cost_broadcast(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
+  if (link->n < 2) return 0;
+  protocol simple = {1, 1, link->bytes_per_s}, ll = protocol_ll(link);
+  double best = broadcast_s(link, &simple, bytes);
+  return link->trees ? fmin(best, broadcast_s(link, &ll, bytes)) : best;
+}
+
 /* Every byte goes up and down. */
 static double tree_s(const zp_group_link *link, double bytes) {
   double hops = (link->local - 1) * link->local_latency_s + ceil(log2(link->nodes)) * link->network_latency_s;

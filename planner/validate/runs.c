@@ -167,7 +167,9 @@ static void read_notes(zp_measured *run) {
   if (!run->context) run->context = (int)number_after(notes, "cp=");
   if (!run->kv_heads) run->kv_heads = kv_heads_of(notes);
   if (!run->shard) run->shard = (int)number_after(notes, "zero1=");
-  if (run->shard < 0 || run->shard == run->data) run->shard = 0; /* InternEvo's -1: all */
+  if (run->shard < 0 || run->shard == run->data) run->shard = 0;                        /* InternEvo's -1: all */
+  if (contains(notes, "GH200 96 GB")) run->gpu = "GH200-96GB", run->gpu_memory_gb = 96; /* whatever `gpu` has for it */
+  if (contains(notes, "precision assumed")) run->precision = zp_open_precision(run->source);
   run->memory_bytes *= printed_gigabyte(run) / 1e9;
   run->memory_reserved = contains(notes, "reserved");
   run->compiled = contains(notes, "torch.compile");
@@ -197,8 +199,8 @@ static const char *check_word(zp_arena *arena, const char *title, const char *ce
 static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const recompute[] = {"full", "selective", "none", NULL};
   static const char *const offload[] = {"none", "opt_cpu", "opt_param_cpu", "nvme", NULL};
-  static const char *const precision[] = {"bf16", "bfloat16",    "fp16",      "float16", "half",  "fp32", "float32",
-                                          "fp8",  "fp8_current", "fp8_block", "mxfp8",   "nvfp4", NULL};
+  static const char *const precision[] = {"bf16", "bfloat16", "fp16",        "float16",   "half",  "fp32",  "float32",
+                                          "tf32", "fp8",      "fp8_current", "fp8_block", "mxfp8", "nvfp4", NULL};
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
   if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);
   return wrong ? wrong : check_word(arena, "precision", run->precision, precision);

@@ -46,6 +46,11 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
   }
 }
 
+/* Sailor's scripts ask neither Megatron nor DeepSpeed for 16 bits (ae_scripts/clariden_scripts/run_opt.slurm @cf2c8e3c;
+ * opened); its image, nvcr.io/nvidia/pytorch:24.10 (Dockerfile), multiplies fp32 in TF32
+ * (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, NVIDIA's notes of the PyTorch container; from memory). */
+const char *zp_open_precision(const char *source) { return source && strstr(source, "sailor") ? "tf32" : NULL; }
+
 /* ---- the tables ---- */
 
 /* Facts of the vTrain tables that are no columns (measured/README.md, section 4). */

@@ -56,6 +56,10 @@ double zp_run_flop(const zp_measured *run, bool hardware);
 /* Where columns of the row contradict each other; NULL: nowhere, or it leaves too much open. */
 const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run);
 
+/* ---- sources.c ---- */
+/* Precision of a source's runs where its tables have none: NULL where its programs say nothing either. */
+const char *zp_open_precision(const char *source);
+
 /* ---- software_cut.c ---- */
 /* First units of the stages, stages + 1 numbers. Arena. */
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages);

@@ -289,7 +289,7 @@ Test(sema_model, segment_names) {
   unload(&f);
 }
 
-/* The naming rule of frontend/library/README.md, case by case. */
+/* The naming rule of docs/guide/models.md, case by case. */
 Test(sema_model, instance_names) {
   fixture f = load_good(USE "block two(x: [B, S, d]) -> [B, S, d] {\n  up = linear(x, 2 * d, bias = false)\n"
                             "  return linear(gelu(up), d, bias = false)\n}\n"

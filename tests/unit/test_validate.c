@@ -104,7 +104,7 @@ Test(validate, precisions_are_words) {
   zp_measured_table *t = read_table(PRECISE "a,A100,8,fp99\nb,A100,8,fp8\nc,A100,8,\n");
   cr_assert_eq(t->malformed.len, 1);
   cr_expect_str_eq(t->malformed.data[0], "line 2: precision is `fp99`, not one of bf16, bfloat16, fp16, float16, half, "
-                                         "fp32, float32, fp8, fp8_current, fp8_block, mxfp8, nvfp4");
+                                         "fp32, float32, tf32, fp8, fp8_current, fp8_block, mxfp8, nvfp4");
   cr_expect_eq(t->runs.len, 2);
 }
 

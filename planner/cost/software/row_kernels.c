@@ -66,6 +66,7 @@ static void add_megatron(zp_row_kernels *sum, const zp_software *software, const
 }
 
 static void add_llama(zp_row_kernels *sum, const zp_software *software, const group *g, bool grad) {
+  if (software->norm_passes > 0) add(sum, g->n[NORM], grad ? software->norm_grad_passes : software->norm_passes, 1);
   if (software->separate_gates)
     add(sum, g->n[GATE], grad ? GATE_GRAD_PASSES - FUSED_GATE_GRAD_PASSES : GATE_PASSES - FUSED_GATE_PASSES,
         grad ? 2 : 1);
