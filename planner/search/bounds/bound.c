@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lower bounds of the simulated step time. All proofs need only that a stage runs its order table in order, that a
  * chunk waits for the one before it (backward: after it), and that nothing runs faster than its procedures cost:
  * gathers, copies and messages only add. Each proof stands at its function, in these letters:
@@ -27,16 +28,19 @@ static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *
   return &memo->link;
 }
 
+static const zp_group_link *recall_peers(const zp_search_cache *s, zp_link_memo *memo, zp_move_end peers,
+                                         const zp_choice *c) {
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){true, *c, zp_cost_link_of(&s->machine, c, peers)};
+  return &memo->link;
+}
+
 static const zp_group_link *data_link(zp_search_cache *s, const zp_choice *c) {
-  return recall_link(s, &s->memo.data, zp_machine_data_group, c);
+  return recall_peers(s, &s->memo.data, ZP_END_DATA_RANKS, c);
 }
 
 static const zp_group_link *replica_link(zp_search_cache *s, const zp_choice *c) {
-  zp_link_memo *memo = &s->memo.replicas;
-  if (!memo->known || !zp_same_degrees(&memo->choice, c))
-    *memo = (zp_link_memo){
-        true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
-  return &memo->link;
+  return recall_peers(s, &s->memo.replicas, ZP_END_REPLICAS, c);
 }
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
@@ -350,7 +354,8 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
 }
 
 static void find_sum(void *user, const zp_move *m) {
-  if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0)
+  if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0 &&
+      zp_move_peers(m) != ZP_END_COPIES)
     *(zp_bucket_sum *)user = (zp_bucket_sum){m->way, m->element_bytes};
 }
 
