@@ -35,6 +35,24 @@ static const zp_software profiles[] = {
      .interleaves = true,
      .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "
               "(SimuMax simu_tools/megatron_scripts, run_pretrain_llama3.sh, cases \"cef\"; opened)"},
+    {.name = "megatron-bridge",
+     .trainer = ZP_TRAINER_MEGATRON,
+     .source_words = {"Megatron-Bridge"},
+     EAGER,
+     .communicators = MEGATRON_GROUPS,
+     .overlaps_tensor = true,
+     .overlaps_data = true,
+     .bucket_bytes = MCORE_BUCKET_BYTES / 2,
+     .blocking_messages = true,
+     .fused_loss = true,
+     .prints_allocator = true,
+     .interleaves = true,
+     .cuts_units = true,
+     .facts =
+         "Megatron-Core with Transformer Engine: gradients reduced in 16 bits, tensor collectives in user buffers "
+         "alongside products, but with NVFP4, no recomputation (NVIDIA-NeMo/Megatron-Bridge scripts/performance/"
+         "configs/llama: llama3_llm_pretrain.py, *_workload_base_configs.py; opened); tables count as layers where "
+         "126 are divided over 32 chunks"},
     {.name = "megatron-core-serial",
      .source_words = {"Megatron-Core without overlap"},
      EAGER,

@@ -17,10 +17,12 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
     const char *printed;
     zp_precision precision;
   } names[] = {
-      {"bf16", ZP_PREC_MIXED_BF16}, {"bfloat16", ZP_PREC_MIXED_BF16},
-      {"fp16", ZP_PREC_MIXED_FP16}, {"float16", ZP_PREC_MIXED_FP16},
-      {"half", ZP_PREC_MIXED_FP16}, {"fp32", ZP_PREC_F32},
-      {"float32", ZP_PREC_F32},     {"tf32", ZP_PREC_F32},
+      {"bf16", ZP_PREC_MIXED_BF16},  {"bfloat16", ZP_PREC_MIXED_BF16},
+      {"fp16", ZP_PREC_MIXED_FP16},  {"float16", ZP_PREC_MIXED_FP16},
+      {"half", ZP_PREC_MIXED_FP16},  {"fp32", ZP_PREC_F32},
+      {"float32", ZP_PREC_F32},      {"tf32", ZP_PREC_F32},
+      {"fp8", ZP_PREC_MIXED_BF16},   {"fp8_current", ZP_PREC_MIXED_BF16},
+      {"mxfp8", ZP_PREC_MIXED_BF16}, {"nvfp4", ZP_PREC_MIXED_BF16},
   };
   *precision = ZP_PREC_MIXED_BF16;
   for (size_t i = 0; run->precision && i < sizeof names / sizeof *names; i++)
@@ -224,6 +226,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                 .run = &full,
                 .spec = spec_of(arena, &full, device),
                 .software = zp_software_of(run, &p.by_source)};
+  if ((p.why_not = zp_software_with_recipe(arena, &full, device, &q.software))) return p;
   q.spec->cluster.trainer = q.software->trainer;
   q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;

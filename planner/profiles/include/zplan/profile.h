@@ -53,6 +53,8 @@ struct zp_software {
   bool dropless;           /* experts take the tokens that come: nothing dropped, nothing padded */
   bool replays_all;        /* recomputation runs the whole forward part again, needed or not */
   bool selects_operations; /* "selective" recomputation keeps attention and every second product, replays the rest */
+  double product_rate;     /* of products of layers in 8 or 4 bits, against 16; 0: in 16 */
+  double cast_bytes;       /* moved per element that is cast for them: operands once, gradients of results once */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
