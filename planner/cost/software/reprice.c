@@ -8,6 +8,7 @@
  * context copied into rows. Backward: four batched products, the derivatives of dropout and softmax (two read, one
  * written), the copy. Causality is a mask: nothing is skipped. */
 #include <math.h>
+#include <string.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
 
@@ -180,6 +181,9 @@ static void price_step(pricer *p, zp_step *step) {
     price_attention(p, step);
   else if (attention && p->software->attention_slowdown > 0)
     step->cost_s *= p->software->attention_slowdown;
+  const char *arch = p->machine->node->device.arch;
+  if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
+    step->cost_s /= p->software->sm90_attention;
   if (attention) add_copies(p, step);
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
@@ -192,6 +196,28 @@ static void price_step(pricer *p, zp_step *step) {
 static double elements_of(const pricer *p, const zp_step *step, int operand) {
   const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[operand]].shape;
   return (double)zp_shape_elements(shape, p->lowered->microbatch);
+}
+
+/* The gather among the steps before it that brings an operand of step i; NULL: none. */
+static zp_step *gather_before(const zp_procedure *procedure, int i) {
+  const zp_step *step = &procedure->steps.data[i];
+  for (int k = i - 1; k >= 0; k--) {
+    zp_step *other = &procedure->steps.data[k];
+    if (other->kind != ZP_STEP_NODE || other->op != ZP_OP_ALL_GATHER_SEQ) continue;
+    for (int b = 0; b < step->in.len; b++)
+      if (step->in.data[b] == other->out.data[0]) return other;
+  }
+  return NULL;
+}
+
+/* What is gathered along the sequence is cast before, a rank's share, and crosses the links so (Transformer Engine,
+ * docs/features/low_precision_training/performance_considerations). */
+static double cast_elements(pricer *p, const zp_procedure *procedure, int i) {
+  zp_step *gather = gather_before(procedure, i);
+  double elements = elements_of(p, &procedure->steps.data[i], 0);
+  if (!gather) return elements;
+  gather->cost_s *= p->software->gathered;
+  return elements / p->tensor;
 }
 
 /* Products of layers alone; heads stay in 16 bits (Transformer Engine: the modules of its layers). What two products
@@ -210,7 +236,7 @@ static void narrow_product(pricer *p, const zp_procedure *procedure, int i, bool
         other->kind == ZP_STEP_NODE && zp_op_get_class(other->op) == ZP_CLASS_MATMUL && other->node->in.data[0] == cast;
   }
   if (before) return;
-  step->cost_s += zp_cost_memory_bound(p->machine, elements_of(p, step, 0) * p->software->cast_bytes, 0);
+  step->cost_s += zp_cost_memory_bound(p->machine, cast_elements(p, procedure, i) * p->software->cast_bytes, 0);
   p->kernels++;
 }
 
