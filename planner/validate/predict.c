@@ -137,7 +137,8 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.recompute = is(run->recompute, "full")        ? ZP_RECOMPUTE_FULL
                 : is(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
                                                   : ZP_RECOMPUTE_NONE;
-  if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  int64_t tables = q->software->cuts_units ? 2 : 0; /* which may be chunks of their own */
+  if (run->layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
       (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
@@ -171,8 +172,9 @@ static bool could_have_chunks(const question *q, int chunks, int64_t microbatch)
          run->batch / (run->data * microbatch) % run->pipeline == 0;
 }
 
-/* The people who ran it took the fastest that fitted. */
-static bool better(const zp_prediction *a, const zp_prediction *b) {
+/* The people who ran it took the fastest that fitted. What operands of 8 bits keep is not known. */
+static bool better(const question *q, const zp_prediction *a, const zp_prediction *b) {
+  if (q->software->product_rate > 0) return a->estimate.step_s < b->estimate.step_s;
   if (a->fits != b->fits) return a->fits;
   return a->fits ? a->estimate.step_s < b->estimate.step_s : a->peak_bytes < b->peak_bytes;
 }
@@ -184,7 +186,7 @@ static void price_chunks(const question *q, int64_t microbatch, zp_prediction *b
     if (q->run->chunks <= 0 && !could_have_chunks(q, v, microbatch)) continue;
     zp_prediction one = *best;
     zp_arena_mark mark = zp_arena_get_mark(q->arena);
-    if (price(q, microbatch, v, &one, why) && (!*found || better(&one, best))) {
+    if (price(q, microbatch, v, &one, why) && (!*found || better(q, &one, best))) {
       *best = one;
       *found = true;
     }
