@@ -233,6 +233,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
+  p.device = name;
+  p.nodes = q.spec->cluster.nodes;
   if (!p.by_source) p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   /* tensor cores multiply fp32 with 10 bits of the fraction at half their rate in 16 bits (NVIDIA's data sheets) */
