@@ -10,7 +10,13 @@
 #include <unistd.h>
 
 static void print_help(FILE *out) {
-  fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
+  fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n"
+               "To begin:\n"
+               "  zplan plan --model llama3-8b --machine dgx-h100 --gpus 64\n"
+               "                   a published model on a machine, without a file\n"
+               "  zplan new text BOOK.txt\n"
+               "                   a small GPT that learns your own text on this machine\n\n"
+               "Commands:\n");
   for (int i = 0; i < zp_verb_count(); i++) {
     const zp_verb *v = zp_verb_at(i);
     const char *gap = *v->arguments ? " " : "";
@@ -59,6 +65,8 @@ static int unknown_verb(zp_arena *arena, const char *word) {
   for (int i = 0; i < zp_verb_count(); i++) zp_push(arena, &names, zp_verb_at(i)->name);
   const char *near = zp_closest(word, names.data, names.len);
   if (near) return zp_usage_error("unknown command `%s`; did you mean `%s`?", word, near);
+  here = zp_near_foreign_verb(word);
+  if (here) return zp_usage_error("unknown command `%s`; did you mean `zplan %s`?", word, here);
   return zp_usage_error("`%s` is neither a command nor a .dz file; see zplan --help", word);
 }
 

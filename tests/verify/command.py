@@ -426,6 +426,13 @@ def completions(folder):
     for verb in ("plan", "explain", "diff", "validate"):
         helped = zplan(verb, "--help").stdout
         expect("help of " + verb, helped.startswith("zplan " + verb) and "--color" in helped)
+    helped = zplan("--help").stdout
+    first = re.findall(r"^  zplan (.+)$", helped.partition("Commands:")[0], re.M)
+    with open(folder + "/BOOK.txt", "w") as file:
+        file.write("to be or not to be, that is the question\n" * 100)
+    done = [zplan(*words.replace("BOOK", folder + "/BOOK").split(), *(("-o", folder + "/book.dz") if "new" in words else ())).returncode for words in first]
+    expect("help begins with two commands that work", done == [0, 0], first)
+    expect("help has no status that nothing has", " 7 " not in helped.partition("Exit status")[2], helped[-400:])
     fish = zplan("completion", "fish").stdout
     expect("fish", "-l why-not" in fish and "-a completion" in fish)
     check("unknown shell", ["completion", "csh"], 2, "bash, zsh or fish")
