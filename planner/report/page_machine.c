@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine of the report page: node types in the order in which ranks fill them, and groups of ranks. */
 #include "page_internal.h"
 
@@ -57,6 +58,11 @@ static void set_groups(zp_json *machine, const zp_plan *plan) {
   if (zp_expert_ranks(c) > 1) {
     zp_group_link expert = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
     add_group(list, "expert", &expert);
+  }
+  if (c->shard > 0) {
+    zp_group_link shard = zp_machine_shard_group(m, c, false), copies = zp_machine_copies_group(m, c);
+    add_group(list, "shard", &shard);
+    add_group(list, "copies of shards", &copies);
   }
   if (c->pipeline == 1) return;
   zp_group_link messages = zp_machine_pipeline_link(m, c->tensor, c->pipeline, c->data, c->order);

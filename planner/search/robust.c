@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefers, of plans that the model cannot tell apart, the one that is less exposed. A state that thousands of ranks
  * share goes with any one of them, and every exchange of it waits for the slowest; a plan that needs half as many, or
  * none, is taken for it where it is not slower by more than the plan block allows (`robust`). Two small spaces are
@@ -8,7 +9,7 @@
 #include <zplan/search_numbers.h>
 #include "robust.h"
 
-int zp_choice_exposure(const zp_choice *c) { return zp_shards_state(c) ? c->data : 1; }
+int zp_choice_exposure(const zp_choice *c) { return zp_shards_state(c) ? zp_shard_ranks(c) : 1; }
 
 /* The plan block, with less of one limit. NULL: it leaves nothing. */
 static const zp_spec *limited(zp_arena *arena, const zp_spec *spec, bool no_zero, int most_data) {

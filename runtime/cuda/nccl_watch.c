@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looks after NCCL while the host waits for the GPU. NCCL's kernels spin until the other ranks have come; when one of
  * them is gone its proxy threads notice, and ncclCommGetAsyncError says so to whoever asks, but the kernel goes on. */
 #include <time.h>
@@ -29,6 +30,7 @@ void zpr_nccl_watch(zpr *c) {
   ask(c, n->data, "of the data group");
   ask(c, n->replicas, "with the same experts");
   ask(c, n->expert, "of the expert group");
+  ask(c, n->copies, "with copies of the same shards");
   for (int i = 0; i < c->program->n_ties && n->tie; i++) ask(c, n->tie[i], "with a tied parameter");
   for (int i = 0; i < ZPR_CHANNELS; i++) {
     ask(c, n->channels[i].out, "that messages go to");

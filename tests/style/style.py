@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How the sources read, as far as a program can tell.
 
 usage: style.py
@@ -6,11 +7,13 @@ usage: style.py
   format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
   tidy      clang-tidy finds no fault (.clang-tidy says what it looks for) in what changed lately and a quarter of the rest, with
             ZPLAN_LONG in the environment in all; needs build/release, for how files are compiled
+  licence   every source names it in its first line, or after `#!`; not data, nor what stands in plans (.dz) and in models (.dz.in)
   comments  none begins with "Of", "The same" or "And": each stands by itself
   const     a function of the search that takes its cache const does not use the arenas of the cache
   terminal  strings are printed where controls in them are shown
   includes  no two folders of the compiler include each other, in however many steps
   records   decision records carry a date and a status
+  version   CMakeLists.txt and CHANGELOG.md agree
   readmes   every file of a folder with a README has a line in it, or in that of the folder above
 """
 import collections
@@ -25,6 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import harness  # noqa: E402
 
 COLUMNS = 120
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 SOURCE = (".c", ".h", ".cuh")
 PARTS = ("support", "frontend", "exchange", "driver", "planner", "codegen", "runtime", "kernels")
 
@@ -62,12 +66,13 @@ def git(*words):
 
 def due_for_tidy(files):
     """Parsing all of them is a minute and a half of processor time: those that the working tree or one of the last 40 commits changed, and
-    a quarter of the rest, which the number of commits chooses, so that four in a row see all. With ZPLAN_LONG in the environment
-    (tests/long.sh), and without the history, all."""
+    a quarter of the rest, which the number of commits chooses, so that four in a row see all. A commit of more than 200 files changed one
+    thing in all of them, and not what clang-tidy sees. With ZPLAN_LONG in the environment (tests/long.sh), and without the history, all."""
     commits = git("rev-list", "--count", "HEAD")
     if os.environ.get("ZPLAN_LONG") or not commits or git("rev-parse", "--is-shallow-repository") != ["false"]:
         return files
-    changed = set(git("log", "-n", "40", "--format=", "--name-only", "-m")) | {line[3:] for line in git("status", "--porcelain", "-uall")}
+    lately = "\n".join(git("log", "-n", "40", "--format=%x00", "--name-only")).split("\0")
+    changed = {line[3:] for line in git("status", "--porcelain", "-uall")}.union(*(c.split("\n") for c in lately if c.count("\n") <= 200))
     return [name for i, name in enumerate(files) if name in changed or (i + int(commits[0])) % 4 == 0]
 
 
@@ -86,6 +91,23 @@ def check_tidy(tally, sources):
 def check_columns(tally, names):
     long = ["%s:%d" % (name, i + 1) for name in names for i, line in enumerate(read(name).split("\n")) if len(line) > COLUMNS]
     tally.check("%d columns" % COLUMNS, not long, " ".join(long[:10]))
+
+
+def licence_line(name):
+    """What a source begins with, or None: data, pages and what the command has made need not say so."""
+    if name.startswith("tests/interop/golden/"):
+        return None
+    if name.endswith(SOURCE + (".def", ".l", ".y", ".cpp", ".js", ".css")):
+        return "/* %s */" % LICENCE
+    script = name.endswith((".py", ".sh", ".cmake")) or os.path.basename(name) == "CMakeLists.txt"
+    return "# " + LICENCE if script or name == ".ci/run" or name.startswith("tests/site/stand_ins/") else None
+
+
+def check_licence(tally, names):
+    begins = re.compile(r"(?:#![^\n]*\n)?([^\n]*)\n")
+    sources = [(name, line) for name in names for line in [licence_line(name)] if line]
+    wrong = [name for name, line in sources if (begins.match(read(name)) or [""] * 2)[1] != line]
+    tally.check("the first line names the licence: %d files" % len(sources), len(sources) > 1400 and not wrong, " ".join(wrong[:10]))
 
 
 def check_comments(tally, sources):
@@ -202,6 +224,12 @@ def check_records(tally):
     tally.check("design records are numbered, dated, have a status and stand in the index", len(records) > 20 and not bad, " ".join(bad))
 
 
+def check_version(tally):
+    project = re.search(r"project\(zplan VERSION ([\d.]+)", read("CMakeLists.txt"))[1]
+    newest = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M)[1]
+    tally.check("version %s heads the changelog" % project, newest == project, newest)
+
+
 def check_readmes(tally, names):
     for folder in sorted({os.path.dirname(n) for n in names if n.split("/")[0] in PARTS and n.endswith(SOURCE + (".y", ".l"))}):
         if "/include" in folder:
@@ -222,11 +250,13 @@ def main():
     check_format(tally, sources)
     check_tidy(tally, sources)
     check_columns(tally, [n for n in names if n.endswith(SOURCE + (".y", ".l"))])
+    check_licence(tally, names)
     check_comments(tally, sources)
     check_const(tally, sources)
     check_includes(tally, sources)
     check_terminal(tally, sources)
     check_records(tally)
+    check_version(tally)
     check_readmes(tally, names)
     return tally.finish()
 

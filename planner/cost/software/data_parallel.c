@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data-parallel communication and the update as the measured software runs them, against the generated trainer's.
  *
  * Collectives over lists of pieces (torch.distributed.all_gather, reduce_scatter): Python makes one view a rank, and
@@ -40,6 +41,12 @@ static double buckets_s(const zp_group_link *link, const zp_software *software, 
   return buckets * zp_cost_all_reduce(link, bytes / buckets) - zp_cost_all_reduce(link, bytes);
 }
 
+/* Every rank's share, one after the other (internlm/solver/optimizer/hybrid_zero_optim.py, broadcast_params). */
+static double broadcasts_s(const zp_group_link *link, const zp_lowered *l, const zp_stage *stage) {
+  double share = (double)zp_flat_trained(&stage->flat) * l->param_bytes / link->n;
+  return link->n * zp_cost_broadcast(link, share);
+}
+
 /* What is exposed of reduction and gather of ZeRO 0 and 1. Software that does not
  * overlap waits for all of it; software that overlaps both ways also gathers ZeRO's weights alongside the first forward
  * of the next step. */
@@ -48,15 +55,16 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_lowered *l = zp_program_lowered(program, s);
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
+  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
   zp_step_end end = zp_cost_step_end(l, machine, c, &stage->flat);
-  double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
+  double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, zp_shard_ranks(c)) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)
     return zp_cost_all_reduce(&link, (double)zp_flat_trained(&stage->flat) * l->grad_bytes) + gather;
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)zp_flat_trained(&stage->flat) * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather;
   double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, 0, e->stage_backward_s[s], stage->n_calls);
+  if (c->zero == 1 && software->broadcasts) return reduced + broadcasts_s(&link, l, stage);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]);
 }
 
@@ -123,7 +131,7 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (!zp_shards_gradients(c) || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
+  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO 1 and 2: a rank updates its pieces of the weights, all of which every data rank keeps. GPUs gather all buckets
  * at once, CPU ranks one after the other. With parameters off the device, too: a rank's own come up, and the others'
  * go down. */
@@ -32,7 +33,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s", x->choice->data,
+  return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s",
+                   zp_shard_ranks(x->choice),
                    x->cpu || zp_eighths_offloaded(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
 }
 
