@@ -36,7 +36,6 @@ enum { MOST_ACTIONS = 20000000 };
 /* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
 
 static bool has_context(const zp_measured *run) { return run->context > 1; }
-static bool has_shards(const zp_measured *run) { return run->shard > 1 && run->data > 1 && run->zero > 0; }
 static bool has_experts(const zp_measured *run) { return run->experts > 0; }
 static bool has_adapters(const zp_measured *run) { return run->adapters; }
 
@@ -47,7 +46,6 @@ static const struct {
     {has_adapters, "adapters (LoRA) are not built from a table's columns"},
     {has_experts, "experts are not built from a table's columns"},
     {has_context, "context parallelism is outside the planner's space"},
-    {has_shards, "ZeRO inside a group of the data ranks is outside the planner's space"},
 };
 
 /* Why the row is not a question for the planner; NULL when it is. */
@@ -131,6 +129,7 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   const zp_measured *run = q->run;
   zp_choice c = {.tensor = run->tensor, .pipeline = run->pipeline, .data = run->data, .microbatch = microbatch};
   c.zero = run->zero > 0 && run->data > 1 ? run->zero : 0;
+  if (c.zero > 0 && run->shard > 1 && run->shard < run->data) c.shard = run->shard;
   c.chunks = chunks;
   c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
   c.sequence = q->sharding->sequence;

@@ -61,7 +61,6 @@ Test(validate_tables, automodel_and_simumax) {
 /* What is read and not predicted says why; KV heads of their column come before those of the notes. */
 Test(validate_tables, axes_outside_the_space_are_named) {
   expect_left_out(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n", "context parallelism");
-  expect_left_out(OWN "1,1,8,,,2,,,,1,8,bf16,1,full,,1,\n", "ZeRO inside a group");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,mxfp8,1,full,,1,\n", "mxfp8");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "adapters");
   expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "experts");
