@@ -100,6 +100,8 @@ static void make_groups(zpr *c) {
   int E = zpr_expert_ranks(program), first = c->d / E * E;
   comm->axis[ZPR_EXPERT] = make_group(c, rank_of(program, c->t, c->p, first), data_stride(program), E);
   comm->replicas = make_group(c, rank_of(program, c->t, c->p, c->d - first), E * data_stride(program), D / E);
+  int C = zpr_context_ranks(program);
+  comm->axis[ZPR_CONTEXT] = make_group(c, rank_of(program, c->t, c->p, c->d / C * C), data_stride(program), C);
   comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), zpr_pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);

@@ -62,7 +62,7 @@ enum { ZPR_CHANNELS = 4 };
 
 struct zpr_nccl {
   nccl_api api;
-  void *tensor, *data, *replicas, *expert;
+  void *tensor, *data, *replicas, *expert, *context;
   void **tie; /* [n_ties] */
   zpr_channel channels[ZPR_CHANNELS];
   void *ready;  /* event: a message is complete in the compute stream */
