@@ -24,11 +24,13 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) offloaded[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
+  const char *context = zp_context_ranks(c) > 1 ? zp_format(arena, "  cp %d", c->context) : "";
   const char *loss = c->loss_chunks > 1 ? zp_format(arena, "  loss/%d", c->loss_chunks) : "";
-  return zp_format(arena, "%d x %d x %d%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline, c->data,
-                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
-                   zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
-                   c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "", offloaded);
+  return zp_format(arena, "%d x %d x %d%s%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline,
+                   zp_replicas(c), context, expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero,
+                   (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
+                   c->sequence ? "  seq" : "", c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "",
+                   offloaded);
 }
 
 /* A plan for that many devices in words, with the devices that stay idle. */
@@ -42,7 +44,7 @@ enum { PLAN_WIDTH = 44, FOLDED_PLAN = 24 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "ep: data ranks that share experts; tpd: rank order "
+    "cp: ranks that share positions; ep: data ranks that share experts; tpd: rank order "
     "tensor-pipeline-data; in: cuts inside layers;\n"
     "idle: devices left out, which are paid for; loss/n: the loss in n chunks of the tokens;\n"
     "offloaded: optimizer, gradients, params, activations (o g p a) off the device\n" ZP_ESTIMATED_LEGEND "\n";

@@ -36,8 +36,9 @@ int zp_cmd_run(zp_run_state *run) {
   if (!zp_host_holds(run, plan)) return ZP_EXIT_MEMORY;
   const zp_choice *c = &plan->best.choice;
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
-  zp_say(stderr, "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; step ~%s\n",
-         c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
+  const char *context = zp_context_ranks(c) > 1 ? zp_format(run->arena, " x context %d", c->context) : "";
+  zp_say(stderr, "plan: tensor %d x pipeline %d%s x data %d%s, zero %d, micro-batch %lld, recompute %s; step ~%s\n",
+         c->tensor, c->pipeline, context, zp_replicas(c), expert, c->zero, (long long)c->microbatch,
          zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *dir = zp_tree_dir(run), *binary = NULL;

@@ -49,7 +49,8 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_input(arena, &out, plan);
   add_number(arena, &out, "tensor", c->tensor);
   add_number(arena, &out, "pipeline", c->pipeline);
-  add_number(arena, &out, "data", c->data);
+  add_number(arena, &out, "context", zp_context_ranks(c));
+  add_number(arena, &out, "data", zp_replicas(c));
   add_number(arena, &out, "expert", zp_expert_ranks(c));
   add_number(arena, &out, "idle", zp_plan_idle(plan, c));
   add_number(arena, &out, "zero", c->zero);

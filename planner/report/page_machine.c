@@ -58,6 +58,10 @@ static void set_groups(zp_json *machine, const zp_plan *plan) {
     zp_group_link expert = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
     add_group(list, "expert", &expert);
   }
+  if (zp_context_ranks(c) > 1) {
+    zp_group_link context = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, c->context, c->order);
+    add_group(list, "context", &context);
+  }
   if (c->pipeline == 1) return;
   zp_group_link messages = zp_machine_pipeline_link(m, c->tensor, c->pipeline, c->data, c->order);
   add_group(list, "pipeline", &messages);

@@ -66,6 +66,7 @@ static const limit_key limit_keys[] = {
     DEGREE(pipeline),
     DEGREE(data),
     DEGREE(expert),
+    DEGREE(context),
     DEGREE(microbatch),
     DEGREE(chunks),
     DEGREE(loss_chunks),

@@ -55,6 +55,8 @@ static const zp_schema search_schema = ZP_SCHEMA_WITH("search", search_fields, 0
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `data`" }
 #define EXPERT_WORD(word)                                                                                              \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `expert`" }
+#define CONTEXT_WORD(word)                                                                                             \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `context`" }
 #define LIMIT_UNLESS(word, says, written, unless)                                                                      \
   { word, ZP_FIELD_CUSTOM, .read = NULL, .meaning = says, .example = written, .missing = unless }
 #define LIMIT(word, says, written) LIMIT_UNLESS(word, says, written, "the search chooses")
@@ -64,6 +66,8 @@ static const zp_field plan_fields[] = {
     LIMIT("pipeline", "stages that the layers are divided into (pipeline parallelism)", "pipeline = 2"),
     LIMIT("data", "copies of the model, each on samples of its own (data parallelism)", "data = 2"),
     LIMIT("expert", "ranks that the experts of a layer are spread over (expert parallelism)", "expert = 1"),
+    LIMIT_UNLESS("context", "ranks that share the positions of every sample (context parallelism)", "context = 2",
+                 "=1"),
     LIMIT_UNLESS("idle", "devices of the cluster that a plan may leave out", "idle <= 2", "the search chooses"),
     LIMIT("zero",
           "ZeRO stage: what data ranks share of the state: 1 the optimizer's, 2 gradients too, 3 parameters too",
@@ -103,7 +107,6 @@ static const zp_field plan_fields[] = {
      .example = "objective = minimize(step_time)", .missing = "=minimize(step_time)"},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema, .meaning = "effort of the search",
      .example = "search { gap = 1% }", .missing = "exact"},
-    {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline, data and experts only"},
     {"stage", ZP_FIELD_REFUSED,
      .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
     TENSOR_WORD("tp"),
@@ -119,6 +122,9 @@ static const zp_field plan_fields[] = {
     EXPERT_WORD("ep"),
     EXPERT_WORD("expert_parallel"),
     EXPERT_WORD("expert_model_parallel_size"),
+    CONTEXT_WORD("cp"),
+    CONTEXT_WORD("context_parallel"),
+    CONTEXT_WORD("context_parallel_size"),
     {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},

@@ -51,6 +51,7 @@ static bool sums(const zp_choice *c) { return c->data > 1 && !zp_shards_gradient
 static bool sends_back(const zp_choice *c) { return c->data > 1 && zp_shards_state(c) && !zp_shards_params(c); }
 static bool compresses(const zp_choice *c) { return c->compress; }
 static bool has_stages(const zp_choice *c) { return c->pipeline > 1; }
+static bool divides_positions(const zp_choice *c) { return zp_context_ranks(c) > 1; }
 static bool spreads_experts(const zp_choice *c) { return zp_expert_ranks(c) > 1; }
 
 /* Known without the strategies, because of one that is not in the list nobody else says it. */
@@ -68,6 +69,7 @@ static const struct {
     [ZP_MOVE_NEED_BACK] = {sends_back, "no strategy sends updated weights back for ZeRO 1 and 2"},
     [ZP_MOVE_NEED_SIGNS] = {compresses, "no strategy exchanges 1-bit gradients"},
     [ZP_MOVE_NEED_MESSAGES] = {has_stages, "no strategy sends messages between stages"},
+    [ZP_MOVE_NEED_HEADS] = {divides_positions, "no strategy exchanges heads in context groups"},
     [ZP_MOVE_NEED_EXCHANGE] = {spreads_experts, "no strategy exchanges slots in expert groups"},
 };
 

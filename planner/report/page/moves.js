@@ -1,6 +1,6 @@
 /* What is sent, by axis and by strategy; every record of the list of moves. */
 
-const AXES = [['tensor', 'tensor'], ['pipeline', 'pipeline'], ['data', 'data'], ['tie', 'tied weights'], ['expert', 'experts']]
+const AXES = [['tensor', 'tensor'], ['pipeline', 'pipeline'], ['data', 'data'], ['tie', 'tied weights'], ['expert', 'experts'], ['context', 'context']]
 
 function drawMoves() {
   const axesUsed = AXES.filter(([key]) => number('plan.traffic_bytes.' + key) > 0)
