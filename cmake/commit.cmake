@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUT, a header with the commit of SOURCE: of its repository, or of the archive that it was taken from (archive.txt).
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What is built with: every library and tool that is looked for. With ZPLAN_PLAN_ONLY only Jansson, flex and bison must be there.
 # In folders of one's own: -DCMAKE_PREFIX_PATH=$HOME/.local, whose bin, include and lib are looked into first.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Starts compilers and waits for them. */
 #include "process.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to codegen: other programs, which are compilers. */
 #ifndef ZPLAN_PROCESS_H
 #define ZPLAN_PROCESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Breaks long lines of generated text: printers of tables and calls need not count columns. */
 #include "wrap.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Width of generated text. */
 #ifndef ZPLAN_WRAP_H
 #define ZPLAN_WRAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers as JSON: seconds, bytes, dollars; null where something does not exist. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rates that the words of a command or a plan file name: --calibration, $ZPLAN_CALIBRATION. The one that run and bench
  * make and keep is backend/kept_calibration.c's. */
 #include "driver.h"

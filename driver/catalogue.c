@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Published models as files: --model NAME without a file, and what `zplan new` writes around a model. */
 #include "new_file.h"
 #include "machines.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
  * Data goes to stdout, progress and diagnostics to stderr. */
@@ -207,11 +208,28 @@ const char *zp_version(void); /* "0.2.0" */
 const char *zp_version_line(zp_arena *arena);
 /* That line and the libraries that zplan was built with, on stdout. */
 void zp_print_version(zp_arena *arena);
-/* Rows of `zplan doctor`: something that was found, or (NULL) not, and what it is needed for; all libraries; this
- * machine. */
-void zp_doctor_row(const char *what, const char *found, const char *needed_for);
-void zp_doctor_libraries(zp_arena *arena);
-void zp_doctor_machine(zp_arena *arena);
+/* ---- doctor.c ---- */
+typedef struct zp_finding {
+  const char *what, *found, *needed_for; /* found NULL: it is not here */
+} zp_finding;
+typedef ZP_VEC(zp_finding) zp_findings;
+typedef struct zp_purpose {
+  const char *name, *missing, *remedy; /* missing NULL: ready */
+} zp_purpose;
+/* What `zplan doctor` found; arena is set. */
+typedef struct zp_doctor {
+  zp_arena *arena;
+  const char *version;
+  zp_findings built_with, found;
+  zp_strings warnings;
+  ZP_VEC(zp_purpose) purposes;
+} zp_doctor;
+void zp_doctor_row(zp_doctor *doctor, const char *what, const char *found, const char *needed_for);
+void zp_doctor_purpose(zp_doctor *doctor, const char *name, const char *missing, const char *remedy);
+void zp_show_doctor(zp_run_state *run, const zp_doctor *doctor);
+void zp_doctor_begin(zp_doctor *doctor);   /* version.c: the version, and what zplan was built with */
+void zp_doctor_machine(zp_doctor *doctor); /* version.c: cores and memory */
+/* ---- version.c ---- */
 /* Are there verbs that generate, run and measure trainers (backend/), or does plan_only/ say that there are none? */
 extern const bool zp_has_backend;
 
@@ -243,6 +261,8 @@ bool zp_envelope_begin(const zp_verb *verb);
 void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status);
 /* What the verb made. Nothing without --json. */
 void zp_result_text(zp_run_state *run, const char *key, const char *value);
+/* What the verb made, as an object that is filled. Requires --json. */
+zp_json *zp_result_object(zp_run_state *run);
 
 /* ---- settings.c ---- */
 /* options.set becomes `earlier` without what `later` has too, then `later`. */
@@ -330,10 +350,12 @@ void zp_show_plan(zp_run_state *run, const zp_plan *plan, bool searched, const c
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
 const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
+/* For a cell that may be folded: "zero 0" stays on one line. Arena. */
+const char *zp_show_choice_cell(zp_arena *arena, const zp_choice *choice);
 /* Sizes as a table, row by row, and what follows it. base: the first size that fits. */
 zp_table zp_sizes_table(const zp_spec *spec);
 void zp_add_size(zp_arena *arena, zp_table *table, const zp_spec *spec, const zp_size *size, const zp_size *base);
-void zp_show_sizes_legend(zp_page *page);
+void zp_show_sizes_legend(zp_page *page, const zp_table *sizes);
 void zp_show_fewest(zp_page *page, const zp_spec *spec, const zp_fewest *fewest);
 void zp_show_why_not(zp_page *page, const char *wish, const zp_why_not *answer);
 void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivities *all);
@@ -351,8 +373,8 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 void zp_print_json(zp_arena *arena, zp_json *json);
 
 /* ---- backend/purposes.c ---- */
-/* A line for every thing that people do with zplan: ready, or what is missing and how it comes here. */
-void zp_show_purposes(zp_run_state *run, const zp_toolchain *tools);
+/* Every thing that people do with zplan: ready, or what is missing and how it comes here. */
+void zp_find_purposes(zp_doctor *doctor, const zp_toolchain *tools);
 
 /* ---- machines.c ---- */
 /* --machine into options.load. false after saying what is wrong (exit status 2). */

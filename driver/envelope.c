@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --json of every verb: one document on standard output, whatever happens.
  *
  * Verbs whose document scripts have read for long (plan, check, ...) print that when they have one. All others, and
@@ -7,6 +8,7 @@
 #include <zplan/buf.h>
 #include <zplan/diag_json.h>
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,8 +81,12 @@ void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status) {
   zp_print_json(run->arena, o);
 }
 
-void zp_result_text(zp_run_state *run, const char *key, const char *value) {
-  if (!run->options.json) return;
+zp_json *zp_result_object(zp_run_state *run) {
+  assert(run->options.json);
   if (!run->result) run->result = zp_json_object();
-  zp_json_set_string(run->result, key, value);
+  return run->result;
+}
+
+void zp_result_text(zp_run_state *run, const char *key, const char *value) {
+  if (run->options.json) zp_json_set_string(zp_result_object(run), key, value);
 }

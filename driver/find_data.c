@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is the data there that a trainer is to be started with? Told before anything is built, with the places considered. A
  * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
  * from the plan, so both may move together; a plan that was sent away alone may have its data alongside it. */
@@ -30,17 +31,22 @@ static bool starts_here(const zp_run_state *run) {
   return strcmp(run->command, "run") == 0 && !o->hostfile && o->steps != 0; /* the initial checkpoint needs no data */
 }
 
-static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
-  for (int i = 0; i < data->n_parts; i++) find_one(run, file, is_plan, &data->parts[i], replacement);
-  if (!data->path || is_there(data, data->path)) return;
+/* What is missing last, or NULL: nothing. */
+static zp_diag *find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
+  zp_diag *missing = NULL;
+  for (int i = 0; i < data->n_parts; i++) {
+    zp_diag *part = find_one(run, file, is_plan, &data->parts[i], replacement);
+    if (part) missing = part;
+  }
+  if (!data->path || is_there(data, data->path)) return missing;
   const char *alongside_model = data->path;
   const char *alongside_plan =
       is_plan && data->written ? zp_path_alongside(run->arena, file, data->written) : alongside_model;
   if (is_there(data, alongside_plan)) {
     data->path = alongside_plan;
-    return;
+    return missing;
   }
-  if (!starts_here(run) || is_replaced(run, replacement)) return; /* it need not be on this machine */
+  if (!starts_here(run) || is_replaced(run, replacement)) return NULL; /* it need not be on this machine */
   zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the data `%s` is not there",
                          data->written ? data->written : data->path);
   char here[4096];
@@ -48,7 +54,18 @@ static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data 
   if (strcmp(alongside_plan, alongside_model) != 0)
     zp_diag_note(d, "looked for `%s`, alongside the plan", alongside_plan);
   if (alongside_model[0] != '/' && getcwd(here, sizeof here)) zp_diag_note(d, "the current folder is %s", here);
-  zp_diag_help(d, "name it: zplan run %s -- %s PATH", file, replacement);
+  return d;
+}
+
+/* Both in one command: who has neither should not be told of the second after naming the first. */
+static void help_with(const char *file, bool is_plan, zp_diag *data, zp_diag *validate) {
+  zp_diag *last = validate ? validate : data;
+  zp_diag_help(last, "name %s: zplan run %s --%s%s", data && validate ? "them" : "it", file, data ? " --data PATH" : "",
+               validate ? " --validate PATH" : "");
+  if (is_plan) return; /* --set would plan anew */
+  zp_diag_help(last, "made-up data do for a try: zplan run %s%s%s", file,
+               data ? " --set 'data=synthetic(seed = 1)'" : "",
+               validate ? " --set 'train.validate.data=synthetic(seed = 2)'" : "");
 }
 
 /* Other data are masked by the same words. */
@@ -87,8 +104,9 @@ bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data) {
 }
 
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec) {
-  find_one(run, file, is_plan, &spec->train.data, "--data");
-  find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
+  zp_diag *data = find_one(run, file, is_plan, &spec->train.data, "--data");
+  zp_diag *validate = find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
+  if (data || validate) help_with(file, is_plan, data, validate);
   look_for_words(run, &spec->train.data);
   look_for_words(run, &spec->train.validate_data);
   return zp_flush_diags(run);

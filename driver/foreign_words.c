@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other tools call verbs and options. Words for settings stand in the tables of their blocks. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `export` and `import` share: the word that names a format, and where the result goes. */
 #include "driver.h"
 #include <zplan/buf.h>

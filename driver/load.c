@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
 #include <zplan/path.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machines by name (machines.def), as cluster blocks; and the machine that zplan runs on. */
 #include "driver.h"
 #include "machines.h"
@@ -90,8 +91,13 @@ const char *zp_machine_block(zp_run_state *run, const char *name, int64_t nodes,
 int64_t zp_machine_devices(zp_run_state *run, const char *name) {
   const zp_machine_row *row = find_row(run->arena, name);
   if (!row) return 0;
-  if (row->is_device || strcmp(row->node, "dgx2") != 0) return MOST_IN_A_NODE;
-  return 2 * MOST_IN_A_NODE;
+  static const struct {
+    const char *node;
+    int64_t devices;
+  } others[] = {{"dgx2", 16}, {"nvl72", 72}, {"gh200_quad", 4}};
+  for (size_t i = 0; !row->is_device && i < sizeof others / sizeof *others; i++)
+    if (strcmp(row->node, others[i].node) == 0) return others[i].devices;
+  return MOST_IN_A_NODE;
 }
 
 /* ---- this machine ---- */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machines by name, and this one, as texts of cluster blocks. */
 #ifndef ZPLAN_MACHINES_H
 #define ZPLAN_MACHINES_H

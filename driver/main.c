@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The zplan command: finds the verb and hands over. `zplan FILE ...` without a verb plans. */
 #include "driver.h"
 #include <zplan/known_models.h>

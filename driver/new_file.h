@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan new` and --model without a file share: a model, and the blocks around it. */
 #ifndef ZPLAN_NEW_FILE_H
 #define ZPLAN_NEW_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line options, one table for all subcommands. */
 #include "driver.h"
 #include <zplan/buf.h>
@@ -109,7 +110,7 @@ static const option_row rows[] = {
      TEXT(front)},
     {"--trace", "FILE", "report",
      "the simulated step as a Chrome trace, with --log also the one that run --profile measured", TEXT(trace)},
-    {"--reference", "blocks|operations|flags|messages|man|json", "explain",
+    {"--reference", "blocks|operations|flags|messages|runs|man|json", "explain",
      "all entries: a page of docs/reference, zplan.1, or the language as JSON", TEXT(reference)},
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
     {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},

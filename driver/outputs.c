@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A result must not take the place of what it is made from, nor of another result, nor of what a person has edited.
  *
  * Texts that have comments end with a line that says that zplan wrote them, and their hash: as long as it fits, the

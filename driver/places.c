@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the command finds its own files: installed in PREFIX/lib/zplan, alongside PREFIX/bin where the binary is, else
  * in the source tree that built it. Both have the same folders inside. */
 #include "driver.h"

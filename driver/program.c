@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program that a plan is for (--for): whose kernels are priced, and whose abilities bound the space. */
 #include "driver.h"
 #include <zplan/moves.h>

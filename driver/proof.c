@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* No plan leaves the command unproven: the verifier of plan files on what would be written, and the program played over
  * poisoned memory. What they find is a bug of ours, so nothing is printed, written or built, and the status says so. */
 #include "driver.h"

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of everything that a user writes: the language (<zplan/reference.h>), verbs and flags, messages; a
  * word's text, and all as the pages of docs/reference, as zplan.1 and as JSON. All are made of the tables that are read
  * and checked by, so nothing here is kept in step by hand. */
 #include "driver.h"
 #include <zplan/reference.h>
+#include <zplan/validate.h>
 
 #include <stdio.h>
 
@@ -120,6 +122,25 @@ static void put_messages(zp_buf *out) {
                   zp_code_page((zp_diag_code)c));
 }
 
+static void put_runs(zp_buf *out) {
+  put_title(out, "Columns of a table of measured runs", "runs");
+  zp_buf_puts(
+      out,
+      "\nFor `zplan validate RUNS.csv`: comma-separated values (RFC 4180), a line of titles, one run a row. An empty "
+      "cell means not published. Columns of other titles are named and not used; a row that is not sound is "
+      "named by its line and left out. A row that is sound and cannot be predicted is counted with its "
+      "reason.\n\n| column | type | range | holds |\n|---|---|---|---|\n");
+  for (int i = 0; i < zp_run_column_count(); i++) {
+    zp_run_column c = zp_run_column_at(out->arena, i);
+    zp_buf_printf(out, "| `%s` | %s%s | %s | %s |\n", c.title, c.type, c.required ? ", required" : "", c.range,
+                  cell(out->arena, c.holds));
+  }
+  zp_buf_puts(out,
+              "\nTables of vTrain, Megatron-Bridge, AutoModel and SimuMax are read as they are published: their titles "
+              "say which they are. What they do not print (machine, shape of a model by its name) is taken from "
+              "`planner/validate/sources.c` and `shapes.def`.\n");
+}
+
 /* ---- zplan.1 ---- */
 
 /* Text of roff: its own characters are escaped, and no line begins as a request. */
@@ -219,7 +240,8 @@ static const struct {
   void (*put)(zp_buf *out);
 } pages[] = {{"blocks", put_blocks}, {"operations", put_operations},
              {"flags", put_flags},   {"messages", put_messages},
-             {"man", put_man},       {"json", put_json}};
+             {"runs", put_runs},     {"man", put_man},
+             {"json", put_json}};
 
 int zp_print_reference(zp_run_state *run, const char *page) {
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
@@ -229,5 +251,5 @@ int zp_print_reference(zp_run_state *run, const char *page) {
     zp_say(stdout, "%s", out.data);
     return ZP_EXIT_OK;
   }
-  return zp_usage_error("--reference is blocks, operations, flags, messages, man or json, not `%s`", page);
+  return zp_usage_error("--reference is blocks, operations, flags, messages, runs, man or json, not `%s`", page);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The screens that a command writes to. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Settings (--set), their wishes (--why-not), and which of them give way: those of one command line add up, those that
  * a plan file or an earlier command recorded give way to later ones of the same key. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers as text: tables that fit the page, and what their words mean. */
 #include "driver.h"
 
@@ -33,21 +34,60 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
                    offloaded);
 }
 
+const char *zp_show_choice_cell(zp_arena *arena, const zp_choice *c) {
+  const char *words = zp_show_choice(arena, c);
+  zp_buf out = zp_buf_new(arena);
+  for (const char *p = words; *p; p++)
+    if (p[0] == ' ' && p[1] != ' ' && p[-1] != ' ')
+      zp_buf_puts(&out, ZP_GLUE);
+    else
+      zp_buf_put(&out, p, 1);
+  return out.data;
+}
+
 /* A plan for that many devices in words, with the devices that stay idle. */
 static const char *show_plan(zp_arena *arena, const zp_choice *c, int devices) {
   int idle = devices - zp_choice_ranks(c);
-  const char *words = zp_show_choice(arena, c);
-  return idle ? zp_format(arena, "%s  idle %d", words, idle) : words;
+  const char *words = zp_show_choice_cell(arena, c);
+  return idle ? zp_format(arena, "%s  idle" ZP_GLUE "%d", words, idle) : words;
 }
 
-enum { PLAN_WIDTH = 44, FOLDED_PLAN = 24 };
+enum { PLAN_WIDTH = 44, FOLDED_PLAN = 20 };
 static const char plan_title[] = "tensor x pipeline x data";
-static const char legend[] =
-    "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "cp: ranks that share positions; ep: data ranks that share experts; tpd: rank order "
-    "tensor-pipeline-data; in: cuts inside layers;\n"
-    "idle: devices left out, which are paid for; loss/n: the loss in n chunks of the tokens;\n"
-    "offloaded: optimizer, gradients, params, activations (o g p a) off the device\n" ZP_ESTIMATED_LEGEND "\n";
+
+/* What the words of plans mean: of those that occur. */
+static void put_legend(zp_page *page, const char *plans) {
+  static const char *const meanings[][2] = {
+      {"mb", "mb: micro-batch"},
+      {"full", "full: recompute units"},
+      {"/t", "/t: kept inputs split over tensor ranks"},
+      {"seq", "seq: sequence-sharded"},
+      {"cp", "cp: ranks that share positions"},
+      {"ep", "ep: data ranks that share experts"},
+      {"tpd", "tpd: rank order tensor-pipeline-data"},
+      {"in", "in: cuts inside layers"},
+      {"idle", "idle: devices left out, which are paid for"},
+      {"loss/", "loss/n: the loss in n chunks of the tokens"},
+      {"offloaded", "offloaded: optimizer, gradients, params, activations (o g p a) off the device"}};
+  zp_buf out = zp_buf_new(page->out.arena);
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+    const char *word = meanings[i][0], *at = plans;
+    size_t n = strlen(word);
+    bool part = strchr(word, '/') != NULL;
+    while ((at = strstr(at, word)) && !part && !((at == plans || at[-1] == ' ') && (!at[n] || strchr(" /\xc2", at[n]))))
+      at++;
+    if (at) zp_buf_printf(&out, "%s%s", out.len ? "; " : "", meanings[i][1]);
+  }
+  if (out.len) zp_page_text(page, ZP_DIM, 2, out.data);
+  zp_page_text(page, ZP_DIM, 2, ZP_ESTIMATED_LEGEND);
+}
+
+/* The texts of a column. */
+static const char *column_text(zp_arena *arena, const zp_table *table, int column) {
+  zp_buf out = zp_buf_new(arena);
+  for (int i = column; i < table->cells.len; i += table->n) zp_buf_printf(&out, "%s ", table->cells.data[i]);
+  return out.len ? out.data : "";
+}
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
@@ -100,9 +140,9 @@ void zp_add_size(zp_arena *arena, zp_table *table, const zp_spec *spec, const zp
   zp_table_add(arena, table, cells);
 }
 
-void zp_show_sizes_legend(zp_page *page) {
-  zp_page_lines(page, "scaling: tokens/s a device, the smallest that fits being 100%; MFU: model FLOPs used\n");
-  zp_page_lines(page, legend);
+void zp_show_sizes_legend(zp_page *page, const zp_table *table) {
+  zp_page_text(page, ZP_DIM, 2, "scaling: tokens/s a device, the smallest that fits being 100%; MFU: model FLOPs used");
+  put_legend(page, column_text(page->out.arena, table, 1));
 }
 
 static void show_sizes(zp_page *page, const zp_spec *spec, const zp_sizes *sizes) {
@@ -110,7 +150,7 @@ static void show_sizes(zp_page *page, const zp_spec *spec, const zp_sizes *sizes
   const zp_size *base = zp_first_fit(sizes);
   for (int i = 0; i < sizes->len; i++) zp_add_size(page->out.arena, &table, spec, &sizes->data[i], base);
   zp_page_table(page, &table);
-  zp_show_sizes_legend(page);
+  zp_show_sizes_legend(page, &table);
 }
 
 void zp_show_fewest(zp_page *page, const zp_spec *spec, const zp_fewest *fewest) {
@@ -202,7 +242,7 @@ static void put_comparison(zp_page *page, const char *wish, const zp_why_not *a)
   const char *than = fabs(change) <= 1e-9  ? "the same step time"
                      : fabs(change) < 5e-4 ? "the same step time but for less than 0.05%"
                                            : zp_format(arena, ZP_ESTIMATED "%+.1f%% step time", 100 * change);
-  zp_page_lines(page, zp_format(arena, "asked: %s: %s (estimates)\n", zp_show_choice(arena, &asked->choice), than));
+  zp_page_lines(page, zp_format(arena, "asked: %s: %s\n", zp_show_choice_cell(arena, &asked->choice), than));
   put_terms(page, a);
   if (change < -1e-9)
     zp_page_lines(
@@ -218,10 +258,11 @@ static void put_refusals(zp_buf *out, const zp_why_not *a) {
 void zp_show_why_not(zp_page *page, const char *wish, const zp_why_not *a) {
   zp_arena *arena = page->out.arena;
   zp_buf out = zp_buf_new(arena);
-  zp_page_lines(page, zp_format(arena, "best:  %s\n", zp_show_choice(arena, &a->best->best.choice)));
+  zp_page_lines(page, zp_format(arena, "best:  %s\n", zp_show_choice_cell(arena, &a->best->best.choice)));
   if (a->asked->feasible) {
     put_comparison(page, wish, a);
-    zp_page_lines(page, legend);
+    put_legend(page, zp_format(arena, "%s %s", zp_show_choice(arena, &a->best->best.choice),
+                               zp_show_choice(arena, &a->asked->best.choice)));
     return;
   }
   zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
@@ -242,8 +283,11 @@ static const char *factor_words(zp_arena *arena, double factor) {
 
 static const char *interval_words(zp_arena *arena, const zp_sensitivity *s) {
   bool open_low = s->low <= zp_reaction_factors[0], open_high = s->high >= zp_reaction_factors[ZP_REACTIONS - 1];
-  return zp_format(arena, "%s%s to %s%s", factor_words(arena, s->low), open_low ? " or less" : "",
-                   factor_words(arena, s->high), open_high ? " or more" : "");
+  const char *low = factor_words(arena, s->low), *high = factor_words(arena, s->high);
+  if (open_low && open_high) return "everywhere";
+  if (open_low) return zp_format(arena, "up to %s", high);
+  if (open_high) return zp_format(arena, "from %s on", low);
+  return zp_format(arena, "%s to %s", low, high);
 }
 
 static const char *rate_words(zp_arena *arena, const zp_sensitivity *s) {
@@ -255,21 +299,22 @@ static const char *reaction_words(zp_arena *arena, const zp_plan *plan, const zp
   if (r->stopped) return "not known";
   if (!r->feasible) return "no fit";
   double change = 100 * (r->best.estimate.step_s / plan->best.estimate.step_s - 1);
-  return zp_format(arena, "%+.1f%%%s", fabs(change) < 0.05 ? 0 : change, r->same_plan ? "" : "*");
+  return zp_format(arena, ZP_ESTIMATED "%+.1f%%%s", fabs(change) < 0.05 ? 0 : change, r->same_plan ? "" : "*");
 }
 
 /* Changes: today's rate is 0 %. The ends matter more than the steps between. */
 void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivities *all) {
   zp_arena *arena = page->out.arena;
-  zp_column columns[ZP_REACTIONS + 3] = {{"rate", 17, 10, 0}, {"now", 14, 0, 4}};
+  zp_column columns[ZP_REACTIONS + 3] = {{"rate", 10, 10, 0}, {"now", 10, 0, 4}};
   zp_buf notes = zp_buf_new(arena);
   int stopped = 0;
   for (int i = 0; i < ZP_REACTIONS; i++)
     columns[2 + i] =
-        (zp_column){factor_words(arena, zp_reaction_factors[i]), 8, 0, i == 0 || i == ZP_REACTIONS - 1 ? 0 : 3};
-  columns[ZP_REACTIONS + 2] = (zp_column){"the plan stays best from", 24, 12, 0};
+        (zp_column){factor_words(arena, zp_reaction_factors[i]), 7, 0, i == 0 || i == ZP_REACTIONS - 1 ? 0 : 3};
+  columns[ZP_REACTIONS + 2] = (zp_column){"stays best", 10, 10, 0};
   zp_table table = {.columns = columns, .n = ZP_REACTIONS + 3};
-  zp_page_lines(page, "sensitivity of the step time, planned again at every point (*: another plan is best there)\n");
+  zp_page_lines(page, "sensitivity of the step time, planned again at every point (*: another plan is best there; "
+                      "stays best: where this plan does)\n");
   for (int k = 0; k < all->len; k++) {
     const zp_sensitivity *s = &all->data[k];
     const char *cells[ZP_REACTIONS + 3] = {s->knob, rate_words(arena, s)};
@@ -287,6 +332,7 @@ void zp_show_sensitivity(zp_page *page, const zp_plan *plan, const zp_sensitivit
   zp_page_table(page, &table);
   if (stopped > 0) zp_buf_line(&notes, "  not known: the search reached its memory budget (--search-memory)");
   zp_page_lines(page, notes.data);
+  zp_page_text(page, ZP_DIM, 2, ZP_ESTIMATED_LEGEND);
 }
 
 /* ---- Pareto front ---- */
@@ -312,5 +358,5 @@ void zp_show_pareto(zp_page *page, const zp_spec *spec, const zp_pareto *front) 
     zp_table_add(arena, &table, cells);
   }
   zp_page_table(page, &table);
-  zp_page_lines(page, legend);
+  put_legend(page, column_text(arena, &table, 3));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan for people: the first screen, hints, the next command; with --verbose all that is known. */
 #include "driver.h"
 

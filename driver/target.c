@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer is generated for. The cluster decides: CPU ranks or GPUs. --target may only agree with it, because the
  * plan is the cluster's; --arch says which GPU, where the device does not, or that an emulated one takes its place. */
 #include "driver.h"

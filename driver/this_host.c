@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cores and memory of the machine, or of the container, that zplan runs in. */
 #define _GNU_SOURCE
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands, one table for dispatch, help and completion. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this command is: version, commit, and the libraries that it was built with; as `zplan --version` and `zplan
  * doctor` show it. */
 #include "driver.h"
@@ -43,20 +44,17 @@ void zp_print_version(zp_arena *arena) {
     zp_say(stdout, "%-12s %s\n", rows.data[i].name, rows.data[i].version ? rows.data[i].version : "without");
 }
 
-void zp_doctor_row(const char *what, const char *found, const char *needed_for) {
-  zp_say(stdout, "  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
-}
-
-void zp_doctor_libraries(zp_arena *arena) {
-  libraries rows = built_with(arena);
+void zp_doctor_begin(zp_doctor *d) {
+  libraries rows = built_with(d->arena);
+  d->version = zp_format(d->arena, "%s%s", zp_version_line(d->arena), zp_has_backend ? "" : ", plan-only");
   for (int i = 0; i < rows.len; i++) {
     const library *l = &rows.data[i];
-    zp_say(stdout, "  %-14s %-45s %s\n", l->name, l->version ? l->version : "without", l->version ? "" : l->needed_for);
+    zp_push(d->arena, &d->built_with, ((zp_finding){l->name, l->version, l->needed_for}));
   }
 }
 
-void zp_doctor_machine(zp_arena *arena) {
-  zp_say(stdout, "  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
-  zp_say(stdout, "  %-14s %s\n", "memory",
-         zp_show_gib(arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
+void zp_doctor_machine(zp_doctor *d) {
+  int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+  zp_doctor_row(d, "cores", zp_format(d->arena, "%ld", sysconf(_SC_NPROCESSORS_ONLN)), "");
+  zp_doctor_row(d, "memory", zp_show_gib(d->arena, bytes), "");
 }

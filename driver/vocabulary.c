@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is a tokenizer that of a model? Tables of embeddings are often padded by a few rows, never by a tenth. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # Sourced by quickstart.sh and tests/run.sh: the Debian packages that zplan is built with, and what it takes to get them.
 #

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # From a fresh Debian or Ubuntu machine to a trained model, without a GPU:
 #
 #   examples/quickstart.sh [TEXT_FILE]

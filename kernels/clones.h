@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One source, several instruction sets: the compiler clones a function and the loader picks the best one for the
  * machine. Levels: x86-64-v4 is AVX-512, x86-64-v3 is AVX2 with FMA, default is SSE2.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross-entropy of logits whose vocabulary may be split over tensor ranks: each rank reduces its columns to three
  * numbers a row (zpk_ce_stats), the ranks exchange those, and each combines all of them (zpk_ce_loss). Logits are read
  * twice forward (the second time mostly from cache: a row of 50,304 f32 is 200 KB) and once backward. */

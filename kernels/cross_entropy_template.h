@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross-entropy in one dtype: see cross_entropy.c. */
 
 /* Reductions run over LANES independent partial results in memory that stays in L1, because the compiler may not

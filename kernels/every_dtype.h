@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Includes TEMPLATE, a file's name, once for every dtype: its functions are NAME(f), f_f32, f_f64, f_bf16, f_f16. They
  * compute in REAL; operands are stored as ELEM, and GET and PUT are the way between. NARROW is defined where the two
  * differ. */

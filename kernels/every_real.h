@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Includes TEMPLATE, a file's name, once for f32 and once for f64: what gradients, optimizer state and master weights
  * are. With 16-bit operands they are f32. */
 #include "real_f32.h"

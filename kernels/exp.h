@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exp for loops that the compiler vectorises: no branch, no call, no table.
  *
  * exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2. Adding `round` (1.5 * 2^mantissa bits) leaves n

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts: which experts a token takes, its way to their slots and back. The experts' products are the
  * runtime's. What a gate decides is a function of one sample's scores alone. */
 #include "clones.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens to the slots of experts and back, in one dtype: see experts.c. */
 
 /* Row of the rank's [samples * n_slots, d] that a choice of a token of `sample` has; -1: dropped, or on another

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arithmetic on flat buffers: sum of squares, addition, sums of several arrays, fill. */
 #include "clones.h"
 

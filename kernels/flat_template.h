@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flat buffers in one dtype: see flat.c. */
 
 ZPK_CLONES static double NAME(block_squares)(const ELEM *restrict x, int64_t count) {

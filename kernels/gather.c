@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples by number: those that are asked for, and the gradient, which adds what was asked for twice. */
 #include "clones.h"
 #include <assert.h>

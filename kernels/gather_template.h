@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gathers in one dtype: see gather.c. */
 
 static void NAME(gather)(const zpk_gather_args *a, int64_t begin, int64_t end) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Table lookups and their gradients: token embedding and learned positions. */
 #include "clones.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lookups in one dtype: see lookup.c. */
 
 static void NAME(embedding)(const int32_t *ids, const ELEM *table, int64_t first_row, int64_t n_rows, int64_t cols,

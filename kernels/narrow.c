@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays of 16-bit operands to f32 and back. */
 #include "clones.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays of one 16-bit format: see narrow.c. */
 
 ZPK_CLONES static void NAME(widen)(const ELEM *restrict from, float *restrict to, int64_t count) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples: copies of stretches of them, their mean and its gradient. */
 #include "clones.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples in one dtype: see positions.c. */
 
 static void NAME(move_positions)(const zpk_positions *p, int64_t begin, int64_t end) {

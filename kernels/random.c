@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The random stream of all plans: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
  * 2011). A number is a function of what it is for, so it does not depend on the layout, the thread or the order. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the templates below speak f32: REAL is what they compute in, ELEM what operands are stored as, GET and PUT the
  * way between. Included before every template, so it undoes the header before it first. */
 #include "exp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the templates below speak f64. Included before every template, so it undoes the header before it first. */
 #include "exp.h"
 #include <math.h>

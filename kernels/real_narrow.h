@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the templates below speak FORMAT, bf16 or f16: f32 arithmetic on operands that are stored in 16 bits. Included
  * before every template, so it undoes the header before it first. */
 #include "exp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One axis made one number: sum, largest, log-sum-exp, and their gradients. */
 #include "clones.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions in one dtype: see reduce.c. */
 
 /* The largest of every column of x[n, ld]; NaN if there is one. */

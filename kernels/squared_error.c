@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mean of squared differences of every row, and its gradient. */
 #include "clones.h"
 #include <assert.h>

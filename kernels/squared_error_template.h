@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Squared errors in one dtype: see squared_error.c. */
 
 ZPK_CLONES static void NAME(squared_error)(const ELEM *restrict x, const ELEM *restrict target, int64_t cols,

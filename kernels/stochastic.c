@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Additions to sums of gradients in bf16, rounded stochastically. The same bits as kernels/cuda/zpd_stochastic.cuh. */
 #include <assert.h>
 #include <zplan/zpd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrices of samples turned over, in tiles of which both sides fit a cache. */
 #include "clones.h"
 #include <assert.h>

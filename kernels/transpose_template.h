@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transpositions in one dtype: see transpose.c. */
 
 ZPK_CLONES static void NAME(transpose)(const ELEM *restrict x, int64_t rows, int64_t cols, ELEM *restrict y,

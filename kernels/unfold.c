@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows over positions side by side in rows, as products of convolutions read them, and the gradient. */
 #include "clones.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows over positions in one dtype: see unfold.c. */
 
 static void NAME(unfold)(const zpk_unfold_args *a, int64_t begin, int64_t end) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* With which algorithms a device's products are computed, where a library chooses them: told in the log, kept in
  * checkpoints, and compared when a run goes on, because other algorithms add in another order. All ranks' are folded
  * into one number; of another plan nothing can be said, so only runs of the same one are compared. */

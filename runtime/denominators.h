@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off: a table */
 /* What every term of a training is the mean over. Each term has a denominator of its own, and none takes it from
  * another. A batch is that of all replicas, so that no layout changes any of them.

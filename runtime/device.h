@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: the seam between the runtime and what a rank computes on. Two libraries have these functions, and a trainer
  * links one of them: libzplanrt_cpu (cpu/, this rank's threads, the arena is the process's memory) and libzplanrt_cuda
  * (cuda/, a GPU, the arena is its memory). Each also has the step functions of rt.h (zpr_gemm, zpr_rows, ... zpr_zero,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a run ends early. Two ways:
  *   zpr_agree  at points that all ranks reach: they compare notes, the lowest rank in trouble speaks, all leave in
  * order; zpr_fail   anywhere: this rank speaks and ends all ranks. Either way the user sees one line. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the runtime: its state and the seams between its files. */
 #ifndef ZPLAN_RT_INTERNAL_H
 #define ZPLAN_RT_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run prints: a line a step on rank 0's standard output, and one JSON object a line in the log file.
  *
  * On a terminal the current step is a status line with a progress bar that is rewritten in place; every log_every steps

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section 3.2). In f16 whatever is below 2^-24 vanishes,
  * and many gradients are: the gradient of the loss is multiplied by a scale before it is stored, so all gradients are,
  * and the update divides by it again. Scales are powers of two, so this rounds nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zpr_main: from the command line to the loop. */
 #include <assert.h>
 #include <errno.h>

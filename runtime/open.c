@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a rank around the training: who it is, its arena, its threads. */
 #define _GNU_SOURCE
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command line of a trainer. One table: what is parsed and what --help says cannot differ. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of a rank: a pool for the steps, and one for an update alongside them. A pool has one task at a time;
  * every thread gets one contiguous range, the caller takes the first. Which thread computes what never changes a
  * result, so the cut may depend on the number of threads. */

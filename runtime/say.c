@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer prints that came out of a file or from a command line: names, paths, messages that hold them. A
  * terminal obeys nothing of it (zplan/shown.h), and JSON reads it back. */
 #include <assert.h>

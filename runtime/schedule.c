@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rate by step. Step s counts from 0; every schedule first rises over `warmup` steps: lr * (s + 1) / warmup.
  *   constant                lr
  *   relative                lr times the lesser of 1e-2 and 1 / sqrt(s + 1), without a warm-up: Adafactor's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals that end a run: SIGINT, SIGTERM and SIGUSR1. The first of a kind is noted, and the loop ends after its step;
  * a second one ends the process at once.
  *

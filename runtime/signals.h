@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the runtime: signals that end a run, and calls that they must not end. */
 #ifndef ZPLAN_RT_SIGNALS_H
 #define ZPLAN_RT_SIGNALS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is a step's loss far above the recent ones? A spike is worth a look: bad data, a learning rate too high.
  *
  * The losses of the last RECENT steps of this process are kept. A loss is a spike when it exceeds their median by FAR

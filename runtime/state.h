@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What hides behind zpr.state: one pointer per part, each opaque to the others. All of it is allocated before the first
  * step. */
 #ifndef ZPLAN_RT_STATE_H

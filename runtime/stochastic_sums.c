@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which random numbers round which additions: those of seed, step, tensor, element of the logical tensor and how often
  * it was added to in the step, so that they do not depend on where shards end. What tied stages sum among themselves,
  * and what tensor ranks do, has numbers of its own: a second rounding by those of the first is not right on average. */

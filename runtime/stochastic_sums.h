@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: shards of gradients in bf16 to which micro-batches are added with stochastic rounding
  * (zpr_program.stochastic_sums). Addends, and what ranks sum, are f32. */
 #ifndef ZPLAN_RT_STOCHASTIC_SUMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a run: what the plan said alongside what was measured. Bytes of memory and of communication are promises:
  * with
  * --check-memory a difference is an error. Step time and RSS are estimates and are only shown. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop: a step, its log line, now and then a validation or a checkpoint, and an orderly end.
  *
  * SIGINT, SIGTERM and SIGUSR1 let the current step finish on all ranks, publish a checkpoint if there is a folder for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the gradients of this replica to new parameters: norm, clipping, optimizer. What ranks sum before and share
  * after is the program's (zpr_program.sum_gradients, share_weights): calls of functions here, in shards.c and
  * partial.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Validation: what the model makes of the first samples of the validation data, always the same ones, each once. Losses
  * and accuracies are means over the labels of all of them, as those of `zplan eval` are (denominators.h). */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the elements of a logical parameter live: which of them this rank holds, their initial values (drawn, or given
  * by a map of files), and the padding that fills up a rank with fewer units than the others.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arena blocks form a chain, newest first. Allocation only ever bumps the newest block, so a mark is the pair
  * (newest block, bytes used in it) and a rewind gives up whole blocks until it meets the marked one. These stay with
  * the arena for the next time: fresh pages of the system cost more than what is mostly done in them.

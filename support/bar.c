@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bars: a whole and its parts, to scale. */
 #include "page_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text buffers and the human forms of sizes. Whole files are in file.c. */
 #include <zplan/buf.h>
 

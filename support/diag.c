@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collects sources and diagnostics. Rendering is in diag_render.c, codes are in diag_codes.c. */
 #include <assert.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of diagnostic codes, made from diag_codes.def. */
 #include "diag_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What diag.c collects and diag_render.c and diag_json.c print. */
 #ifndef ZPLAN_SUPPORT_DIAG_INTERNAL_H
 #define ZPLAN_SUPPORT_DIAG_INTERNAL_H

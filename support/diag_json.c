@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Diagnostics for editors: one JSON object a line with the field names of rustc's --error-format=json.
  * Columns count bytes, from 1. */
 #include "diag_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Diagnostics as text for people, in the manner of rustc: heading, place, snippets, notes, closing count.
  * One source line with its underlines is drawn by snippet.c. */
 #include "diag_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FNV-1a: byte by byte, the same value on every machine. */
 #include <zplan/hash.h>
 

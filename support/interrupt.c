@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SIGINT noted. */
 #include <zplan/interrupt.h>
 

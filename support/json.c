@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON over Jansson: the only file that knows it. A zp_json * is a json_t *. */
 #include <zplan/buf.h>
 #include <zplan/json.h>

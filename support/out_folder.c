@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder that appears whole or not at all: its files are written under a hidden name alongside it, synced, and the
  * name is changed at the end. An error or a signal takes the hidden folder away. */
 #include <zplan/out_folder.h>

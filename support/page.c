@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages: words wrapped, fields with labels. Bars are in bar.c. */
 #include "page_internal.h"
 
@@ -50,18 +51,16 @@ static size_t word_length(const char *text) {
   return len;
 }
 
-/* A word that is wider than a line: after the last sign in it that parts its parts. */
-static size_t piece_length(const char *word, size_t len, int columns) {
+size_t zp_page_piece(const char *word, size_t len, int columns) {
   size_t most = zp_fitting_bytes(word, columns);
   if (most == 0) most = 1;
   if (most >= len) return len;
   for (size_t i = most; i > 1; i--)
-    if (strchr(" /_-.,=:", word[i - 1])) return i;
+    if (strchr(" " ZP_WORD_PARTS, word[i - 1])) return i;
   return most;
 }
 
-/* A word without the glue in it. */
-static void put_word(zp_buf *out, const char *word, size_t len) {
+void zp_page_word(zp_buf *out, const char *word, size_t len) {
   const char *end = word + len;
   while (word < end) {
     const char *glue = strstr(word, ZP_GLUE);
@@ -92,10 +91,10 @@ void zp_page_words(zp_page *page, int indent, int column, const char *text) {
     }
     if (!begins) zp_buf_puts(out, " ");
     if (column + gap + columns > page->text_width) {
-      len = piece_length(shown, len, page->text_width - column);
+      len = zp_page_piece(shown, len, page->text_width - column);
       columns = zp_columns(zp_strndup(out->arena, shown, len));
     }
-    put_word(out, shown, len);
+    zp_page_word(out, shown, len);
     shown += len;
     column += gap + columns;
     begins = false;
@@ -154,7 +153,7 @@ static void put_line(zp_page *page, const char *line) {
   zp_arena *arena = page->out.arena;
   const char *shown = zp_quote_terminal(arena, line);
   if (zp_columns(shown) <= page->screen.width) {
-    zp_buf_puts(&page->out, shown);
+    zp_page_word(&page->out, shown, strlen(shown));
     return;
   }
   int lead = (int)strspn(line, " "), middle = page->text_width / 2;

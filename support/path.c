@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Paths as text. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts as words of other languages. */
 #include <zplan/buf.h>
 #include <zplan/quote.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A text as a JSON word, apart from the others: a program that writes no JSON links without the JSON library. */
 #include <zplan/json.h>
 #include <zplan/quote.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Terminals: their width, characters and colours. */
 #include <zplan/screen.h>
 

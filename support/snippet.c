@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One source line with its underlines and labels:
  *
  *   26 |   return a + mlp(x)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The status line, printed by a thread, so that work that waits for another program is reported, too. One for the
  * process: there is one terminal. */
 #include <zplan/screen.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Spelling suggestions: Damerau-Levenshtein distance (optimal string alignment). */
 #include <zplan/diag.h>
 

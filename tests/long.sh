@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What is too long for every change: the whole space of what tests/run.sh takes a sample of. By hand, or at night; about four hours on
 # two cores. Needs a release build that has all tests: `cmake --preset release && cmake --build --preset release`.
 #
@@ -10,7 +11,7 @@ root=$(dirname "$here")
 logs=build/test-logs/long
 case $1 in
 -*)
-  sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
   exit 2
   ;;
 esac

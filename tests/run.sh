@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
 # ends with the line `N passed, N failed`.
 #
@@ -17,7 +18,7 @@ for option; do
   --no-dev) dev=no ;;
   --quick) quick=--quick ;;
   *)
-    sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
   esac
@@ -69,6 +70,7 @@ delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
 terminal|python3 tests/verify/terminal.py
 JSON of every verb|python3 tests/verify/json_shape.py
+examples alone|python3 tests/verify/alone.py
 new files and catalogues|python3 tests/verify/new.py
 libraries of CUDA|python3 tests/verify/libraries.py
 two machines|python3 tests/fault/hosts.py

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The documents: builds the site, looks at it in a browser, and runs every command of every page. Beside tests/run.sh because it
 # installs a browser and a generator of web pages and takes several minutes.
 #

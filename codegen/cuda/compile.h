@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to codegen/cuda: the two compilers of kernel text. */
 #ifndef ZPLAN_CUDA_COMPILE_H
 #define ZPLAN_CUDA_COMPILE_H

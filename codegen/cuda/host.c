@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel text to a shared object for this machine: the same text as C++, with the emulator's scheduler behind it. */
 #include <assert.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel set as CUDA C: includes, then kernel after kernel. */
 #include "kernel_set.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of CUDA is on this machine besides NVRTC, for who asks why a trainer does not start: opened, asked and closed. A
  * trainer decides the same for itself (runtime/cuda/gpu_api.c), by the rules of <zplan/cuda_places.h>. */
 #define _GNU_SOURCE /* dladdr */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which values of a kernel get a statement of their own, under the names of codegen/rowprog/names.c; the others are
  * written where their one reader needs them, so that a kernel reads as formulas. */
 #include "text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel text to a cubin for one arch. */
 #include <assert.h>
 #include <zplan/buf.h>

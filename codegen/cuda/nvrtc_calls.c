@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens NVRTC. A machine may have several: 13 has no Volta any more, and old ones lack new archs, so what an arch needs
  * decides. Which archs a library has it says itself. */
 #define _GNU_SOURCE /* dladdr */

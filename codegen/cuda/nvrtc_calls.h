@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of NVRTC, from a library that is opened when the first text is compiled for a GPU. No CUDA header is
  * read: zplan builds without a toolkit. */
 #ifndef ZPLAN_NVRTC_CALLS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of a kernel: who shares a row, which rows, the levels of the schedule. */
 #include "text.h"
 

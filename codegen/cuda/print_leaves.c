@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves need before the passes of a row: pointers, the kept columns of dropout, cosines and sines of the row's
  * position.
  *

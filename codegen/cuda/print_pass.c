@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pass: the loop over the packs of a thread that reads what the pass needs, computes its values column by column,
  * adds up its reductions and writes its sinks; then the reductions over the threads of the row. */
 #include "text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over columns. Each thread adds up the columns that it owns over the rows of its chunk: in registers, or where
  * these are too few in the chunk's share of partial[], which no other thread touches. Where warps take rows their sums
  * are added in order, in shared memory. Then the last of some neighbouring chunks to come here adds up what they have,

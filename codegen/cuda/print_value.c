@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One row value: its name, and the statement that computes it for column c, or for the row. */
 #include <assert.h>
 #include <math.h>

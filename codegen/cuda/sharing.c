@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who shares the rows of a kernel, how much a thread moves at once, and what it keeps in registers.
  *
  * Registers are what decides: a thread keeps a sum for each of its columns over all rows of its block, and what it has

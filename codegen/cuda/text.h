@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files that print row programs as CUDA C.
  *
  * A kernel is a loop over rows. Who shares a row is up to its program (zp_cuda_sharing). A thread owns packs of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files that lower row programs to LLVM IR. LLVM handles stay inside codegen/host.
  *
  * A kernel is a loop over rows around straight-line u code and loops over columns (one for each pass). Columns are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small helpers around the LLVM builder: types, constants, calls, loops. */
 #include <assert.h>
 #include "emit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout: before a row is computed, one byte per column says whether the column is kept. Philox gives four numbers at
  * a time, for four neighbouring elements that start at a multiple of four; a row need not start there, so the bytes are
  * generated from the multiple below and read with an offset. Backward generates the same bytes again. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of a kernel: arguments, the loop over rows, and inside it the levels of the schedule. */
 #include <stddef.h>
 #include "emit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exp, log, tanh, sigmoid and erf of scalars and vectors, without branches and without calls.
  *
  * Polynomials are minimax fits (Remez exchange in 50 digits, weighted for the error that matters) made for zplan; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads and stores of a block's columns, and the way between what operands are stored as and what is computed with. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pass: a loop over the columns of the current row that computes the pass's values block by block, keeps reductions
  * in vector accumulators and writes stores and column sums. */
 #include <math.h>

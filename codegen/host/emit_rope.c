@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary position embedding: cosines and signed sines of position * theta^(-2i / head) for the columns of one head.
  * Tables of up to 2^20 entries are constants of the object, exact to the last place and shared by all kernels; for
  * larger ones each row calls libm into a stack buffer. */

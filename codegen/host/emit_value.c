@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One row value at one block of columns, or one u value of the row. */
 #include <assert.h>
 #include <string.h>

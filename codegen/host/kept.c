@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that were compiled before: FOLDER/KEY.o and KEY.ll, KEY of everything that LLVM is given.
  *
  * Files appear whole under their names, so builds may share a folder. Nothing is ever removed from it. The last line of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles a kernel set and writes the files. No LLVM here: module.c compiles. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens LLVM. It stays open to the end of the process. */
 #include <dlfcn.h>
 #include <zplan/rowkernel.h>

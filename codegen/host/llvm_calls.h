@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of LLVM, from a library that is opened when the first module is compiled: most commands need none, and
  * loading it takes longer than many a search. Calls are written as in LLVM's headers; llvm_redirect.h, made from
  * llvm_calls.def, sends them through the table. */

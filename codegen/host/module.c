@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One LLVM module for all kernels of a set: target, optimisation, object code.
  *
  * The target is described by its feature string. The name of the host CPU is not used: hypervisors and new models make

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes row values. Every value goes through zp_row_emit, which gives equal expressions one index; the functions above
  * it fold constants and identities that hold for NaN and Inf too (x * 0 and x - x are left alone). */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One line that says what a kernel computes, in the notation of the language: "y = layer_norm(x + b, w, c)". */
 #include <zplan/buf.h>
 #include "rowprog.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each ROW op of the graph means, in row values. Forward only: grad.c makes the derivatives from the same values.
  * NaN passes through every op. */
 #include <assert.h>

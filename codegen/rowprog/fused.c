@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From FUSED and FUSED_GRAD nodes to row programs. */
 #include <assert.h>
 #include "rowprog.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reverse-mode differentiation of a row program: one rule for each primitive op, applied from the last value to the
  * first, so that every graph op gets its backward from its forward definition in expand.c.
  *

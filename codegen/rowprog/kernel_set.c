@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel set of one build: row programs with their symbols, each program once. codegen/host compiles them through
  * LLVM, codegen/cuda prints them as CUDA C. */
 #include <assert.h>

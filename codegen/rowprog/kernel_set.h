@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to codegen: what a kernel set holds. Each target compiles or prints it in its own folder. */
 #ifndef ZPLAN_KERNEL_SET_H
 #define ZPLAN_KERNEL_SET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout and rotary leaves as every target computes them. The interpreter, being the oracle, has its own. */
 #include <math.h>
 #include "rowprog.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From what differentiation likes to what a loop over columns can do: SWAP moves to the leaves, where it is only
  * another address, RLSE becomes its three steps, and values that no sink needs disappear. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What values are called in texts, and the words that explain the names. Names come from the model where it has one: of
  * operands and results, "ln_1"; with what expand.c says of a part, "ln_1_mean"; of a gradient, "d_ln_1". A value that
  * nothing names is called by its operation and operands: "x_plus_c_fc_bias". No name is a number, and none stands twice

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row programs: straight-line SSA over the columns of one row, run for every row of a tensor.
  *
  * A value is either *u*, one number per row (cols == 0), or *r*, one number per column of the row (cols > 0). A u in an

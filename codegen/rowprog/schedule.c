@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts a program into passes over the columns. A value's level says how many reductions, one after the other, it waits
  * for; everything that ends at one level (reductions, stores, column sums) shares one loop. Row values are computed
  * again in every pass that needs them: their operands are in the first-level cache. */

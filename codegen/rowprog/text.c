@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Readable dump of a row program. Everything that distinguishes two programs is in it, so that equal texts mean equal
  * kernels; names are not, they are for readers. */
 #include <zplan/buf.h>

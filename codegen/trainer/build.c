@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a generated tree and compiles it with the system compiler. */
 #include "device.h"
 #include "emit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which steps of forward procedures a text that grows by a position needs, found from the operations: a value grows
  * with the text when it is made of one that does, row by row; what reads other rows too must find them where earlier
  * positions have left them. Causal attention reads earlier keys and values, gates earlier scores; whatever else reads

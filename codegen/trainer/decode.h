@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the trainer printer: incremental decoding. A text is continued position by position: keys and values of
  * attention stay where forward keeps them for backward, so a new position costs one row of every step. */
 #ifndef ZPLAN_TRAINER_DECODE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the
  * binary. */
 #include "device.h"

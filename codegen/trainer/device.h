@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the trainer's build: what only GPU trainers have. */
 #ifndef ZPLAN_TRAINER_DEVICE_H
 #define ZPLAN_TRAINER_DEVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every walk over units does with one: the unit itself, and the call of its segment's function. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the trainer printer. All decisions are in the program; these functions only print. */
 #ifndef ZPLAN_TRAINER_EMIT_H
 #define ZPLAN_TRAINER_EMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What several printers ask of the plan. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a generated folder, which a person may edit: what was edited is not written over.
  *
  * FOLDER/generated has a line "HASH FILE" for every text that was ever written there. A file whose hash has no line was

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints where a stage, or every chunk of one, keeps what its units exchange. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Makefile of a generated tree: what zp_trainer_build does, for a person who has changed a file of it. It names no
  * folder of this machine: zplan.mk alongside it does (zp_emit_zplan_mk), which another machine's user replaces by a
  * variable. */

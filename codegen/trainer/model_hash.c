@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The name of a model's operations, whatever the plan: a run that goes on from a checkpoint tells with it whether the
  * model between the same parameters is still the same one. */
 #include "decode.h"

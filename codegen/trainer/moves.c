@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which calls of the runtime the list of moves (zplan/moves.h) asks for. A record belongs to every row with what it
  * moves, its time, its queue and its wait; a row is one call, for a unit, for each of its buckets or once a step. What
  * is on disks or summed on the host goes with the call that brings it there. Steps of a unit and messages have printers

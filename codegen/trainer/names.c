@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names in a generated trainer: identifiers, places in the model's text, segments and their functions. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the order in which a stage takes its micro-batches, from the phrases that the plan file states, too: those of
  * GPipe and 1F1B as loops, all others as they are. */
 #include "emit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how buckets move while units compute (ZeRO 2 and 3 on GPUs): unit j has buffer j % 2 of the rings, its
  * neighbours the other one. The next unit's parameters start to come before a unit begins, its own gradients start to
  * go when it is done. The runtime's events keep readers and writers of a buffer apart (rt.h: zpr_overlapped). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how units get parameters of which a part lives on the host or on disks: into a ring of two buffers, the next
  * unit's while one works (zp_unit_buckets says what stands where in them); disks are read two units ahead. */
 #include "procedure.h"

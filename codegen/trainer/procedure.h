@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the printing of procedures: what the step printers know about the function that they print into. */
 #ifndef ZPLAN_TRAINER_PROCEDURE_H
 #define ZPLAN_TRAINER_PROCEDURE_H

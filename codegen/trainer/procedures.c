@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints procedures: one C function per segment and pass; its buffers and arguments by name, its steps by steps.c. */
 #include "decode.h"
 #include "procedure.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints what a trainer that is built with --profile says about itself: a call where every step begins, a table of what
  * the steps are, and what the plan says of them on every stage. Without --profile nothing of this is in the text, so it
  * costs nothing; a branch at every step would be cheap, too, but everybody who reads a trainer would read it. */

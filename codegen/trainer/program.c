@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the program table and main. */
 #include "decode.h"
 #include <zplan/quote.h>

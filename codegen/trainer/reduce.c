@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints where gradients are summed over ranks. GPUs sum them over the data ranks with ZeRO 0 and 1 bucket by bucket,
  * alongside backward of the last micro-batch, from the unit on that was the last to add to them. A parameter that
  * several units of a stage use waits for the last of these, which the stage's order table names. Whatever else is

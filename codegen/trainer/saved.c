@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how units work when what they keep for backward leaves the device, whole or in part: in a ring of buffers,
  * from which one part goes to the unit's slot and the other one to the host or to a disk. While a unit works, what the
  * one before it has made goes out, or what the next one needs comes in; nothing is on its way between actions. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes in comments: in the symbols of the model, with the numbers behind them; the legend of the symbols. */
 #include "emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how a procedure gets parameters of which its rank has only a part, and where its gradients go, where buckets
  * move: one call for every bucket that the list of moves has a record of. A unit's parameters stand in one buffer of
  * the stage, its gradients in another: its own first, then the shared ones that it uses, then what expert groups share

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints which blocks of keys the queries of block-sparse attention see, as constants of trainer.c or of kernels.cu. */
 #include "sparse.h"
 

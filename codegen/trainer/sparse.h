@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the trainer printer: tables of block-sparse attention. */
 #ifndef ZPLAN_TRAINER_SPARSE_H
 #define ZPLAN_TRAINER_SPARSE_H

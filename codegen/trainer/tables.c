@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a
  * stage. */
 #include "emit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who uses a generated folder: one builds at a time, and nothing changes under those that run.
  *
  * The folder itself is locked while something in it is written; FOLDER/.lock is shared by all that run its trainer,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints how a stage, or a chunk of one, walks its units: forward, backward, or backward in two parts. */
 #include "decode.h"
 

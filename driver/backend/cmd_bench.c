@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted alongside
  * what was measured. Trainers neither validate nor write checkpoints here. */
 #include "driver.h"
@@ -149,16 +150,26 @@ static double order_agreement(const bench *b) {
 
 static void print_text(const bench *b) {
   zp_arena *arena = b->run->arena;
-  zp_say(stdout, "%-48s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
+  static const zp_column columns[] = {
+      {"tensor x pipeline x data", 40, 20, 0}, {"predicted", 9, 0, 0}, {"measured", 9, 0, 0}, {"ratio", 5, 0, 1}};
+  zp_table table = {.columns = columns, .n = 4};
   for (int i = 0; i < b->rows.len; i++) {
     const bench_row *r = &b->rows.data[i];
-    zp_say(stdout, "%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
-           zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
+    const char *cells[] = {zp_show_choice_cell(arena, &r->choice),
+                           zp_format(arena, ZP_ESTIMATED "%s", zp_show_seconds(arena, r->predicted_s)),
+                           zp_show_seconds(arena, r->measured_s),
+                           zp_format(arena, "%.2f", r->predicted_s / r->measured_s)};
+    zp_table_add(arena, &table, cells);
   }
-  const char *calibration = zp_calibration_words(arena, &b->spec->cluster);
-  printf("median error %.0f%%", 100 * median_error(b));
-  if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
-  zp_say(stdout, "; %s\n", calibration ? calibration : "uncalibrated: `zplan calibrate` measures this machine");
+  const char *calibration = zp_calibration_words(arena, &b->spec->cluster), *tau = "";
+  if (!isnan(order_agreement(b))) tau = zp_format(arena, ", Kendall tau of the order %.2f", order_agreement(b));
+  zp_page page = zp_page_for(b->run, stdout, 0);
+  zp_page_table(&page, &table);
+  zp_page_text(&page, ZP_PLAIN, 2,
+               zp_format(arena, "median error %.0f%%%s; %s", 100 * median_error(b), tau,
+                         calibration ? calibration : "uncalibrated: `zplan calibrate` measures this machine"));
+  zp_page_text(&page, ZP_DIM, 2, ZP_ESTIMATED " estimated by the cost model; the others were measured");
+  zp_page_put(&page, stdout);
 }
 
 static void print_json(const bench *b) {

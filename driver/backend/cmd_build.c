@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan build: the generated tree and its binary; prints the binary's path. */
 #include "driver.h"
 

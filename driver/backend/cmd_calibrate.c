@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan calibrate: measures, writes the file for --calibration. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan sample and zplan eval: a trained model is examined. A trainer for CPU ranks or GPUs is generated from the
  * model, with nothing of the plan that it was trained by (infer_spec.c), starts from the checkpoint's weights in f32,
  * and answers a request instead of training (runtime/infer/infer.c). */

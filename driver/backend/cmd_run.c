@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan run: builds if stale and starts the trainer; its exit status says how the trainer ended. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The processes that a launch has started, directly or not: zplan ends after the last of them, whatever became of
  * mpirun between. Otherwise a rank that still holds the folder of checkpoints would refuse it to the next run. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine has, alongside what a run takes: the cluster of a .dz file is only what its author says there is.
  *
  * Ranks that must share cores are told; ranks that memory cannot hold are refused before they are started, because the

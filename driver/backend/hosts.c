@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A hostfile lists hosts as the cluster block lists nodes. Ranks fill hosts in the order of the file, so a plan with
  * its nodes in another order has a hostfile of its own, alongside its trainer. */
 #include "driver.h"

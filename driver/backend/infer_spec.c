@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan sample` and `zplan eval` generate their trainer for: the model, and ranks that share every layer, of CPU
  * cores of this machine or, where a GPU is asked for, of such GPUs. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that a trainer starts from: `init = weights(...)` of the train block, --init. The map that says where they
  * are is written into the trainer's folder; the weights themselves stay where they are. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run keeps its last state, also where its file does not say where: alongside the trainer's folder, each run for
  * itself.
  *

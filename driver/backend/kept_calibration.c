@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The calibration that run and bench make and keep: ~/.cache/zplan/machine-HASH.json (XDG_CACHE_HOME,
  * where it is absolute), HASH of what identifies the machine and the programs that measure it (measure.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Starts a trainer (through mpirun for several ranks), passes signals on to it, and says how it ended.
  *
  * mpirun explains a dead rank in a page of its own words; we read its stderr, keep the trainer's lines, and say one

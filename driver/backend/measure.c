@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Starts the measuring programs of runtime/calibrate/ and gathers their rows, for `zplan calibrate`, and for the
  * calibration that run and bench keep. Also which machine, and which kernels, a calibration is of. */
 #define _GNU_SOURCE

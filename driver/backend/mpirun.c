@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks are started: the words before their program, and what mpirun finds in the environment.
  *
  * Ranks of one machine send all messages through memory that they share, and nobody listens on anything but the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine can do with zplan, a line a purpose: the end of `zplan doctor`. */
 #include "driver.h"
 #include <zplan/cuda.h>
@@ -8,20 +9,20 @@
 #include <unistd.h>
 
 typedef struct purpose {
-  zp_arena *arena;
+  zp_doctor *doctor;
   const char *name;
   bool ready;
 } purpose;
 
-/* Prints the line where something is missing: what, and how it comes here. Only the first one of a purpose. */
+/* Where something is missing: what, and how it comes here. Only the first one of a purpose. */
 static void needs(purpose *p, bool there, const char *missing, const char *remedy) {
   if (there || !p->ready) return;
   p->ready = false;
-  zp_say(stdout, "  %-18s %s: %s\n", p->name, missing, remedy);
+  zp_doctor_purpose(p->doctor, p->name, missing, remedy);
 }
 
 static void done(const purpose *p) {
-  if (p->ready) zp_say(stdout, "  %-18s ready\n", p->name);
+  if (p->ready) zp_doctor_purpose(p->doctor, p->name, NULL, NULL);
 }
 
 static bool is_program(zp_arena *arena, const char *variable, const char *usual) {
@@ -43,12 +44,13 @@ static const char whole_copy[] = "build and install all of zplan (cmake --build 
 static const char compiler[] = "apt install gcc libc6-dev, or name yours in $CC";
 
 static void needs_trainers(purpose *p, const zp_toolchain *tools) {
-  needs(p, is_program(p->arena, "CC", "cc"), "no C compiler", compiler);
-  needs(p, is_file(p->arena, tools->library_dirs[0], "libzplanrt.a"), "no runtime in this copy", whole_copy);
+  needs(p, is_program(p->doctor->arena, "CC", "cc"), "no C compiler", compiler);
+  needs(p, is_file(p->doctor->arena, tools->library_dirs[0], "libzplanrt.a"), "no runtime in this copy", whole_copy);
 }
 
-static void show_cpu(zp_arena *arena, const zp_toolchain *tools) {
-  purpose one = {arena, "CPU training", true}, many = {arena, "several ranks", true};
+static void find_cpu(zp_doctor *d, const zp_toolchain *tools) {
+  zp_arena *arena = d->arena;
+  purpose one = {d, "CPU training", true}, many = {d, "several ranks", true};
   needs_trainers(&one, tools);
   needs(&one, opens(zp_kernels_library()), "no LLVM", "apt install libllvm19");
   done(&one);
@@ -58,9 +60,9 @@ static void show_cpu(zp_arena *arena, const zp_toolchain *tools) {
   done(&many);
 }
 
-static void show_gpu(zp_arena *arena, const zp_toolchain *tools) {
-  purpose build = {arena, "GPU trainers", true}, run = {arena, "GPU training", true},
-          try = {arena, "emulated GPU", true};
+static void find_gpu(zp_doctor *d, const zp_toolchain *tools) {
+  zp_arena *arena = d->arena;
+  purpose build = {d, "GPU trainers", true}, run = {d, "GPU training", true}, try = {d, "emulated GPU", true};
   needs_trainers(&build, tools);
   needs(&build, zp_cuda_libraries(arena).len > 0, "no NVRTC", "CUDA 12 or 13 (libnvrtc), which compiles their kernels");
   needs(&build, zp_cublas_libraries(arena).len > 0, "no cuBLASLt", "CUDA 12 or 13 (libcublasLt)");
@@ -74,14 +76,14 @@ static void show_gpu(zp_arena *arena, const zp_toolchain *tools) {
   done(&try);
 }
 
-void zp_show_purposes(zp_run_state *run, const zp_toolchain *tools) {
-  purpose plan = {run->arena, "plan", true}, measure = {run->arena, "calibrate", true};
-  zp_say(stdout, "\nwhat this machine can do\n");
-  needs(&plan, is_file(run->arena, zp_library_dir(run->arena), "hw.dz"), "no library",
-        zp_format(run->arena, "%s is not there: %s", zp_library_dir(run->arena), whole_copy));
+void zp_find_purposes(zp_doctor *d, const zp_toolchain *tools) {
+  zp_arena *arena = d->arena;
+  purpose plan = {d, "plan", true}, measure = {d, "calibrate", true};
+  needs(&plan, is_file(arena, zp_library_dir(arena), "hw.dz"), "no library",
+        zp_format(arena, "%s is not there: %s", zp_library_dir(arena), whole_copy));
   done(&plan);
-  needs(&measure, is_file(run->arena, zp_program_dir(run->arena), "zplan-calibrate"), "no zplan-calibrate", whole_copy);
+  needs(&measure, is_file(arena, zp_program_dir(arena), "zplan-calibrate"), "no zplan-calibrate", whole_copy);
   done(&measure);
-  show_cpu(run->arena, tools);
-  show_gpu(run->arena, tools);
+  find_cpu(d, tools);
+  find_gpu(d, tools);
 }

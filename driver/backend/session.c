@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders that a start of mpirun has for itself, and what is left of starts that were killed.
  *
  * Whether the run of a folder lives is shown by a lock of the kernel on the folder's .lock, which zplan takes and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that say that they wait (runtime/comm/watch.c): of a run that stands still that is nearly every rank, and most
  * wait for one that itself waits. Lines that come together are shown as few: those of ranks that wait for one that does
  * not answer, and how many more there are. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan check: what the file says, without a plan. */
 #include "driver.h"
 
@@ -72,18 +73,18 @@ static const char *grouped(zp_arena *arena, int64_t value) {
   return out.data;
 }
 
-static void print_nodes(int nodes, const zp_node_type *node) {
-  zp_say(stdout, "  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
+static void put_nodes(zp_buf *out, int nodes, const zp_node_type *node) {
+  zp_buf_printf(out, "  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
 }
 
 /* Node types in the order in which ranks fill them. */
-static void print_cluster(const zp_cluster *cluster) {
+static void put_cluster(zp_buf *out, const zp_cluster *cluster) {
   if (!cluster->name) return;
-  zp_say(stdout, "cluster %s: %d node%s, %lld devices\n", cluster->name, cluster->nodes, cluster->nodes == 1 ? "" : "s",
-         (long long)cluster->ranks);
-  if (cluster->groups.len == 0) print_nodes(cluster->nodes, &cluster->node);
+  zp_buf_printf(out, "cluster %s: %d node%s, %lld devices\n", cluster->name, cluster->nodes,
+                cluster->nodes == 1 ? "" : "s", (long long)cluster->ranks);
+  if (cluster->groups.len == 0) put_nodes(out, cluster->nodes, &cluster->node);
   for (int g = 0; g < cluster->groups.len; g++)
-    print_nodes(cluster->groups.data[g].nodes, &cluster->groups.data[g].type);
+    put_nodes(out, cluster->groups.data[g].nodes, &cluster->groups.data[g].type);
 }
 
 /* ", of which a token uses 12,879,925,248": with experts. */
@@ -100,7 +101,7 @@ static const char *trained_text(zp_arena *arena, const zp_model *model) {
 }
 
 /* "groups: `*.bias` 25 parameters, learning rate x 1, weight decay 0". */
-static void print_groups(zp_run_state *run, const zp_spec *spec) {
+static void put_groups(zp_buf *out, const zp_spec *spec) {
   const zp_train *train = &spec->train;
   for (int g = 0; g < train->groups.len; g++) {
     int64_t elements = 0;
@@ -116,14 +117,14 @@ static void print_groups(zp_run_state *run, const zp_spec *spec) {
     }
     if (!last) continue;
     const zp_param_group *group = &train->groups.data[g];
-    zp_say(stdout, "group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern,
-           params, params == 1 ? "" : "s", grouped(run->arena, elements), group->lr_factor,
-           group->decays ? zp_format(run->arena, "%g", group->weight_decay) : "as without a group");
+    zp_buf_printf(out, "group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern,
+                  params, params == 1 ? "" : "s", grouped(out->arena, elements), group->lr_factor,
+                  group->decays ? zp_format(out->arena, "%g", group->weight_decay) : "as without a group");
   }
 }
 
 /* "muon: 12 matrices of the layers, 220.2 M FLOP a step for Newton-Schulz; 8 parameters take adamw". */
-static void print_muon(zp_run_state *run, const zp_spec *spec) {
+static void put_muon(zp_buf *out, const zp_spec *spec) {
   int64_t matrices = 0;
   int others = 0;
   double flop = 0;
@@ -136,8 +137,19 @@ static void print_muon(zp_run_state *run, const zp_spec *spec) {
     if (orthogonal) flop += (double)copies * zp_orthogonal_flop(param);
   }
   if (matrices == 0) return;
-  zp_say(stdout, "muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
-         grouped(run->arena, matrices), zp_show_count(run->arena, flop), others, others == 1 ? " takes" : "s take");
+  zp_buf_printf(out, "muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
+                grouped(out->arena, matrices), zp_show_count(out->arena, flop), others,
+                others == 1 ? " takes" : "s take");
+}
+
+static void put_model(zp_buf *out, const zp_model *m) {
+  zp_arena *arena = out->arena;
+  zp_buf_line(out, "%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence",
+              m->name, grouped(arena, zp_model_parameters(m)), zp_show_count(arena, (double)zp_model_parameters(m)),
+              active_text(arena, m), trained_text(arena, m), (long long)layers_of(m), (long long)m->sequence,
+              (long long)m->vocabulary, zp_show_count(arena, zp_model_flop_per_sequence(m)));
+  zp_strings attention = zp_attention_texts(arena, m);
+  for (int i = 0; i < attention.len; i++) zp_buf_line(out, "attention %s", attention.data[i]);
 }
 
 int zp_cmd_check(zp_run_state *run) {
@@ -147,20 +159,15 @@ int zp_cmd_check(zp_run_state *run) {
   if (json) zp_json_free(json);
   if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   zp_flush_diags(run);
-  const zp_model *m = spec->model;
   if (run->options.json) {
     print_json(run, spec);
   } else {
-    zp_say(stdout, "%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n",
-           m->name, grouped(run->arena, zp_model_parameters(m)),
-           zp_show_count(run->arena, (double)zp_model_parameters(m)), active_text(run->arena, m),
-           trained_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
-           zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
-    zp_strings attention = zp_attention_texts(run->arena, m);
-    for (int i = 0; i < attention.len; i++) zp_say(stdout, "attention %s\n", attention.data[i]);
-    print_groups(run, spec);
-    print_muon(run, spec);
-    print_cluster(&spec->cluster);
+    zp_buf out = zp_buf_new(run->arena);
+    put_model(&out, spec->model);
+    put_groups(&out, spec);
+    put_muon(&out, spec);
+    put_cluster(&out, &spec->cluster);
+    zp_print_lines(run, stdout, out.data);
   }
   return ZP_EXIT_OK;
 }

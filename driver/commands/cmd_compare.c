@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan compare A B...: several plans side by side. Exit status 0 whether they differ or not: `diff` is for scripts. */
 #include "driver.h"
 
@@ -5,28 +6,17 @@
 #include <stdio.h>
 #include <zplan/buf.h>
 
-enum { MOST_PLANS = 12, NAME_WIDTH = 24, WIDEST = 26, PAGE_WIDTH = 98 };
+enum { MOST_PLANS = 12, PRINTED_COLUMNS = 100 };
 
 /* What the columns are called: A, B, ... */
 static const char *letter(zp_arena *arena, int column) { return zp_format(arena, "%c", 'A' + column); }
 
 /* ---- text ---- */
 
-/* Cells of one row; NULL: the plan has none. Too wide for columns: one line a plan. */
-static void put_row(zp_buf *out, bool same, const char *name, const char **cell, int n) {
-  bool wide = false;
-  for (int i = 0; i < n; i++) wide |= cell[i] && strlen(cell[i]) >= WIDEST;
-  zp_buf_printf(out, "%c %-*s", same ? ' ' : '*', NAME_WIDTH, name);
-  for (int i = 0; i < n; i++) {
-    const char *words = cell[i] ? cell[i] : "-";
-    if (wide)
-      zp_buf_printf(out, "\n    %c  %s", 'A' + i, words);
-    else if (i + 1 < n)
-      zp_buf_printf(out, "%-*s", WIDEST, words);
-    else
-      zp_buf_puts(out, words);
-  }
-  zp_buf_puts(out, "\n");
+static void put_row(zp_arena *arena, zp_table *table, bool same, const char *name, const char *const *plan_cell) {
+  const char *cells[1 + MOST_PLANS] = {zp_format(arena, "%c %s", same ? ' ' : '*', name)};
+  for (int i = 1; i < table->n; i++) cells[i] = plan_cell[i - 1] ? plan_cell[i - 1] : "-";
+  zp_table_add(arena, table, cells);
 }
 
 static bool is_zero(const zp_row_alongside *row, int n) {
@@ -37,66 +27,63 @@ static bool is_zero(const zp_row_alongside *row, int n) {
 
 static const char *show(zp_arena *arena, const zp_row_alongside *row, int i) {
   if (row->words) return row->words[i];
-  if (row->bytes) return row->bytes[i] ? zp_show_bytes(arena, row->bytes[i]) : NULL;
-  if (row->seconds[i] < 0) return zp_format(arena, "-%s", zp_show_seconds(arena, -row->seconds[i]));
-  return row->seconds[i] > 0 ? zp_show_seconds(arena, row->seconds[i]) : NULL;
+  if (row->bytes)
+    return row->bytes[i]
+               ? zp_format(arena, "%s%s", row->estimated ? ZP_ESTIMATED : "", zp_show_bytes(arena, row->bytes[i]))
+               : NULL;
+  if (row->seconds[i] == 0) return NULL;
+  return zp_format(arena, ZP_ESTIMATED "%s%s", row->seconds[i] < 0 ? "-" : "",
+                   zp_show_seconds(arena, fabs(row->seconds[i])));
 }
 
-static void put_cells(zp_buf *out, const zp_row_alongside *row, int n) {
+static void put_cells(zp_arena *arena, zp_table *table, const zp_row_alongside *row, int n) {
   const char *cell[MOST_PLANS];
-  for (int i = 0; i < n; i++) cell[i] = show(out->arena, row, i);
-  put_row(out, row->same, row->name, cell, n);
+  for (int i = 0; i < n; i++) cell[i] = show(arena, row, i);
+  put_row(arena, table, row->same, row->name, cell);
 }
 
 /* Rows in which no plan has anything are left out. */
-static void put_rows(zp_buf *out, const char *title, const zp_rows_alongside *rows, int n) {
+static void put_rows(zp_arena *arena, zp_table *table, const char *title, const zp_rows_alongside *rows, int n) {
   bool titled = false;
   for (int r = 0; r < rows->len; r++) {
     if (is_zero(&rows->data[r], n)) continue;
-    if (!titled) zp_buf_line(out, "\n%s", title);
+    if (!titled) zp_table_add_text(arena, table, zp_format(arena, "\n%s", title));
     titled = true;
-    put_cells(out, &rows->data[r], n);
+    put_cells(arena, table, &rows->data[r], n);
   }
 }
 
 /* Those that differ as rows, the others as a list. */
-static void put_decisions(zp_buf *out, const zp_rows_alongside *rows, int n) {
-  for (int r = 0; r < rows->len; r++)
-    if (!rows->data[r].same) put_cells(out, &rows->data[r], n);
-  const char *separator = "  the same: ";
-  size_t column = 0;
+static void put_decisions(zp_arena *arena, zp_table *table, const zp_rows_alongside *rows, int n) {
+  zp_buf same = zp_buf_new(arena);
   for (int r = 0; r < rows->len; r++) {
-    if (!rows->data[r].same) continue;
-    const char *words = zp_format(out->arena, "%s%s %s", separator, rows->data[r].name, rows->data[r].words[0]);
-    bool full = column + strlen(words) > PAGE_WIDTH && column > 0;
-    zp_buf_puts(out, full ? ",\n   " : "");
-    zp_buf_puts(out, full ? words + 1 : words);
-    column = full ? strlen(words) + 2 : column + strlen(words);
-    separator = ", ";
+    const zp_row_alongside *row = &rows->data[r];
+    if (row->same)
+      zp_buf_printf(&same, "%s %s %s", same.len ? "," : "the same:", row->name, row->words[0]);
+    else
+      put_cells(arena, table, row, n);
   }
-  if (column > 0) zp_buf_puts(out, "\n");
+  if (same.len) zp_table_add_text(arena, table, same.data);
 }
 
-static void put_speed(zp_buf *out, const zp_side_by_side *s) {
-  zp_arena *arena = out->arena;
+static void put_speed(zp_arena *arena, zp_table *table, const zp_side_by_side *s) {
   const char *tokens[MOST_PLANS], *mfu[MOST_PLANS], *against[MOST_PLANS];
   const zp_estimate *first = &s->plans[0]->best.estimate;
   bool same_speed = true, same_mfu = true;
   for (int i = 0; i < s->n; i++) {
     const zp_estimate *e = &s->plans[i]->best.estimate;
-    tokens[i] = zp_format(arena, "%s/s", zp_show_count(arena, e->tokens_per_s));
-    mfu[i] = zp_format(arena, "%.1f%%", 100 * e->mfu);
-    against[i] = i ? zp_format(arena, "%+.1f%%", 100 * (first->tokens_per_s / e->tokens_per_s - 1)) : NULL;
+    tokens[i] = zp_format(arena, ZP_ESTIMATED "%s/s", zp_show_count(arena, e->tokens_per_s));
+    mfu[i] = zp_format(arena, ZP_ESTIMATED "%.1f%%", 100 * e->mfu);
+    against[i] = i ? zp_format(arena, ZP_ESTIMATED "%+.1f%%", 100 * (first->tokens_per_s / e->tokens_per_s - 1)) : NULL;
     same_speed &= fabs(e->tokens_per_s - first->tokens_per_s) <= 1e-9 * first->tokens_per_s;
     same_mfu &= fabs(e->mfu - first->mfu) <= 1e-9;
   }
-  put_row(out, same_speed, "tokens", tokens, s->n);
-  put_row(out, same_mfu, "MFU", mfu, s->n);
-  put_row(out, same_speed, "time of a token, to A", against, s->n);
+  put_row(arena, table, same_speed, "tokens", tokens);
+  put_row(arena, table, same_mfu, "MFU", mfu);
+  put_row(arena, table, same_speed, "time of a token, to A", against);
 }
 
-static void put_run(zp_buf *out, const zp_side_by_side *s) {
-  zp_arena *arena = out->arena;
+static void put_run(zp_arena *arena, zp_table *table, const zp_side_by_side *s) {
   const struct {
     const char *name;
     const double *value;
@@ -110,52 +97,56 @@ static void put_run(zp_buf *out, const zp_side_by_side *s) {
       any |= value > 0;
       same &= fabs(value - rows[r].value[0]) <= 1e-9 * rows[r].value[0];
       cell[i] = value <= 0 ? NULL
-                : r == 0   ? zp_show_seconds(arena, value)
-                           : zp_format(arena, r == 2 ? "$%.3g" : "%.3g", value);
+                : r == 0   ? zp_format(arena, ZP_ESTIMATED "%s", zp_show_seconds(arena, value))
+                           : zp_format(arena, r == 2 ? ZP_ESTIMATED "$%.3g" : ZP_ESTIMATED "%.3g", value);
     }
     if (!any) continue;
-    if (!titled) zp_buf_puts(out, "\nthe whole training run\n");
+    if (!titled) zp_table_add_text(arena, table, "\nthe whole training run");
     titled = true;
-    put_row(out, same, rows[r].name, cell, s->n);
+    put_row(arena, table, same, rows[r].name, cell);
   }
 }
 
-/* "A is the fastest: B takes 9.2% longer for the same tokens". */
-static void put_verdict(zp_buf *out, const zp_side_by_side *s) {
+/* "A is the fastest: B takes ~9.2% longer for the same tokens". */
+static const char *verdict(zp_arena *arena, const zp_side_by_side *s) {
+  zp_buf out = zp_buf_new(arena);
   int best = 0;
   for (int i = 1; i < s->n; i++)
     if (s->plans[i]->best.estimate.tokens_per_s > s->plans[best]->best.estimate.tokens_per_s) best = i;
   double fastest = s->plans[best]->best.estimate.tokens_per_s;
   const char *separator = ":";
-  zp_buf_printf(out, "\n%s is the fastest", letter(out->arena, best));
+  zp_buf_printf(&out, "%s is the fastest", letter(arena, best));
   for (int i = 0; i < s->n; i++) {
     double longer = 100 * (fastest / s->plans[i]->best.estimate.tokens_per_s - 1);
     if (i == best) continue;
-    zp_buf_printf(out, longer < 0.05 ? "%s %s as fast" : "%s %s takes %.1f%% longer", separator, letter(out->arena, i),
-                  longer);
+    zp_buf_printf(&out, longer < 0.05 ? "%s %s as fast" : "%s %s takes " ZP_ESTIMATED "%.1f%% longer", separator,
+                  letter(arena, i), longer);
     separator = ",";
   }
-  zp_buf_puts(out, " for the same tokens\n");
+  zp_buf_puts(&out, " for the same tokens");
+  return out.data;
 }
 
-static const char *as_text(zp_arena *arena, const zp_side_by_side *s, const zp_strings *names) {
-  zp_buf out = zp_buf_new(arena);
-  const char *head[MOST_PLANS];
+static void put_text(zp_page *page, const zp_side_by_side *s, const zp_strings *names) {
+  zp_arena *arena = page->out.arena;
+  zp_column columns[1 + MOST_PLANS] = {{"", 23, 12, 0}};
   for (int i = 0; i < s->n; i++) {
-    head[i] = letter(arena, i);
-    zp_buf_line(&out, "%s  %s", head[i], names->data[i]);
+    columns[1 + i] = (zp_column){letter(arena, i), 9, 9, 0};
+    zp_page_text(page, ZP_PLAIN, 3, zp_format(arena, "%s" ZP_GLUE ZP_GLUE "%s", letter(arena, i), names->data[i]));
   }
-  zp_buf_puts(&out, "\n");
-  put_row(&out, true, "", head, s->n);
-  put_decisions(&out, &s->decisions, s->n);
-  put_rows(&out, "one step, estimated", &s->terms, s->n);
-  put_speed(&out, s);
-  put_rows(&out, "memory of a rank on the fullest stage", &s->memory, s->n);
-  put_rows(&out, "and not on the device", &s->elsewhere, s->n);
-  put_rows(&out, "sent in a step by all ranks", &s->traffic, s->n);
-  put_run(&out, s);
-  put_verdict(&out, s);
-  return out.data;
+  zp_page_blank(page);
+  zp_table table = {.columns = columns, .n = 1 + s->n};
+  put_decisions(arena, &table, &s->decisions, s->n);
+  put_rows(arena, &table, "one step", &s->terms, s->n);
+  put_speed(arena, &table, s);
+  put_rows(arena, &table, "memory of a rank on the fullest stage", &s->memory, s->n);
+  put_rows(arena, &table, "and not on the device", &s->elsewhere, s->n);
+  put_rows(arena, &table, "sent in a step by all ranks", &s->traffic, s->n);
+  put_run(arena, &table, s);
+  zp_page_table(page, &table);
+  zp_page_blank(page);
+  zp_page_text(page, ZP_STRONG, 2, verdict(arena, s));
+  zp_page_text(page, ZP_DIM, 2, "* differs; " ZP_ESTIMATED_LEGEND);
 }
 
 /* ---- JSON ---- */
@@ -269,13 +260,15 @@ int zp_cmd_compare(zp_run_state *run) {
   }
   zp_side_by_side sides = zp_put_side_by_side(run->arena, plans, n);
   zp_json *json = as_json(&sides, &names);
-  const char *text = as_text(run->arena, &sides, &names);
-  const char *html = run->options.html ? zp_report_compare_html(run->arena, json, text) : NULL;
+  bool draws = run->options.html != NULL;
+  zp_page page = draws ? zp_page_new(run->arena, zp_plain_screen(PRINTED_COLUMNS), 0) : zp_page_for(run, stdout, 0);
+  put_text(&page, &sides, &names);
+  const char *html = draws ? zp_report_compare_html(run->arena, json, page.out.data) : NULL;
   bool ok = !html || zp_write_report(run, run->options.html, html);
   if (ok && run->options.json)
     zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
   else if (ok && !html)
-    zp_print_lines(run, stdout, text);
+    zp_page_put(&page, stdout);
   zp_json_free(json);
   return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

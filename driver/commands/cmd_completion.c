@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shell completion, made from the tables of verbs and options: nothing to keep in step by hand. */
 #include <ctype.h>
 #include <stdio.h>
@@ -195,13 +196,40 @@ static const struct {
   void (*put)(zp_buf *out);
 } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
 
+/* With --json: the script, and the tables that it is made from. */
+static void set_result(zp_run_state *run, const char *shell, const char *script) {
+  zp_json *o = zp_result_object(run), *verbs = zp_json_set(o, "verbs", zp_json_array()),
+          *options = zp_json_set(o, "options", zp_json_array());
+  zp_json_set_string(o, "shell", shell);
+  zp_json_set_string(o, "script", script);
+  for (int v = 0; v < zp_verb_count(); v++) {
+    const zp_verb *verb = zp_verb_at(v);
+    zp_json *row = zp_json_append(verbs, zp_json_object());
+    zp_json_set_string(row, "name", verb->name);
+    zp_json_set_string(row, "arguments", verb->arguments);
+    zp_json_set_string(row, "does", verb->does);
+    zp_json *taken = zp_json_set(row, "options", zp_json_array());
+    for (int i = 0; i < zp_option_count(); i++)
+      if (zp_verb_takes(verb->name, i)) zp_json_append_string(taken, zp_option_at(i).name);
+  }
+  for (int i = 0; i < zp_option_count(); i++) {
+    zp_json *row = zp_json_append(options, zp_json_object());
+    zp_json_set_string(row, "name", zp_option_at(i).name);
+    zp_json_set_string(row, "value", zp_option_at(i).value);
+    zp_json_set_string(row, "help", zp_option_at(i).help);
+  }
+}
+
 int zp_cmd_completion(zp_run_state *run) {
   const zp_strings *words = &run->options.files;
   zp_buf out = zp_buf_new(run->arena);
   for (size_t i = 0; words->len == 1 && i < sizeof shells / sizeof *shells; i++) {
     if (strcmp(shells[i].name, words->data[0]) != 0) continue;
     shells[i].put(&out);
-    zp_say(stdout, "%s", out.data);
+    if (run->options.json)
+      set_result(run, shells[i].name, out.data);
+    else
+      zp_say(stdout, "%s", out.data);
     return ZP_EXIT_OK;
   }
   return zp_usage_error("`zplan completion` wants the name of a shell: bash, zsh or fish");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan data: the options as a job. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan diff A B: what differs between two plans. Exit status 4 when a decision does: this verb is for scripts,
  * `compare` shows whole plans side by side. */
 #include "driver.h"
@@ -6,26 +7,44 @@
 #include <stdio.h>
 #include <zplan/buf.h>
 
-static void put_decisions(zp_buf *out, const zp_plan_diff *diff) {
+static const char *about(zp_arena *arena, double seconds, const char *sign) {
+  if (seconds == 0) return "-";
+  return zp_format(arena, ZP_ESTIMATED "%s%s", sign, zp_show_seconds(arena, fabs(seconds)));
+}
+
+static void put_decisions(zp_arena *arena, zp_table *table, const zp_plan_diff *diff) {
   for (int i = 0; i < diff->decisions.len; i++) {
     const zp_decision_pair *d = &diff->decisions.data[i];
-    if (!d->same) zp_buf_line(out, "* %-22s %-24s %s", d->name, d->a, d->b);
+    const char *cells[] = {zp_format(arena, "* %s", d->name), d->a, d->b, NULL};
+    if (!d->same) zp_table_add(arena, table, cells);
   }
 }
 
-static void put_prices(zp_buf *out, const zp_plan_diff *diff) {
-  zp_arena *arena = out->arena;
+static void put_prices(zp_arena *arena, zp_table *table, const zp_plan_diff *diff) {
   const zp_estimate *a = &diff->prices.best->best.estimate, *b = &diff->prices.asked->best.estimate;
   for (int i = 0; i < diff->prices.terms.len; i++) {
     const zp_term *t = &diff->prices.terms.data[i];
     double change = t->asked_s - t->best_s;
-    if (fabs(change) <= 1e-9 * a->step_s) continue;
-    zp_buf_line(out, "* %-22s %-24s %-24s %c%s", t->name, zp_show_seconds(arena, t->best_s),
-                zp_show_seconds(arena, t->asked_s), change < 0 ? '-' : '+', zp_show_seconds(arena, fabs(change)));
+    const char *cells[] = {zp_format(arena, "* %s", t->name), about(arena, t->best_s, t->best_s < 0 ? "-" : ""),
+                           about(arena, t->asked_s, t->asked_s < 0 ? "-" : ""),
+                           about(arena, change, change < 0 ? "-" : "+")};
+    if (fabs(change) > 1e-9 * a->step_s) zp_table_add(arena, table, cells);
   }
-  if (a->peak_bytes != b->peak_bytes)
-    zp_buf_line(out, "* %-22s %-24s %s", "peak memory", zp_show_bytes(arena, a->peak_bytes),
-                zp_show_bytes(arena, b->peak_bytes));
+  const char *cells[] = {"* peak memory", zp_format(arena, ZP_ESTIMATED "%s", zp_show_bytes(arena, a->peak_bytes)),
+                         zp_format(arena, ZP_ESTIMATED "%s", zp_show_bytes(arena, b->peak_bytes)), NULL};
+  if (a->peak_bytes != b->peak_bytes) zp_table_add(arena, table, cells);
+}
+
+static void put_text(zp_page *page, const zp_plan_diff *diff, const zp_strings *files) {
+  zp_arena *arena = page->out.arena;
+  const zp_column columns[] = {
+      {"", 24, 12, 0}, {files->data[0], 12, 9, 0}, {files->data[1], 12, 9, 0}, {"difference", 10, 0, 1}};
+  zp_table table = {.columns = columns, .n = 4};
+  put_decisions(arena, &table, diff);
+  put_prices(arena, &table, diff);
+  zp_page_table(page, &table);
+  zp_page_text(page, ZP_PLAIN, 2, diff->same ? "the same decisions" : "* differs");
+  zp_page_text(page, ZP_DIM, 2, ZP_ESTIMATED_LEGEND);
 }
 
 static zp_json *diff_json(const zp_plan_diff *diff, const zp_strings *files) {
@@ -65,12 +84,9 @@ int zp_cmd_diff(zp_run_state *run) {
   if (run->options.json) {
     zp_print_json(run->arena, diff_json(&diff, &files));
   } else {
-    zp_buf out = zp_buf_new(run->arena);
-    zp_buf_line(&out, "  %-22s %-24s %s", "", files.data[0], files.data[1]);
-    put_decisions(&out, &diff);
-    put_prices(&out, &diff);
-    zp_buf_line(&out, diff.same ? "the same decisions" : "* differs");
-    zp_print_lines(run, stdout, out.data);
+    zp_page page = zp_page_for(run, stdout, 0);
+    put_text(&page, &diff, &files);
+    zp_page_put(&page, stdout);
   }
   return diff.same ? ZP_EXIT_OK : ZP_EXIT_DIFFERENT;
 }

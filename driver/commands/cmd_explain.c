@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan explain: pages of error codes; what a key, an operation or a flag is; why a plan is best; what another choice
  * would cost. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan export: a plan in the words of another program, on stdout or in a file; what differs from the plan on
  * stderr. */
 #include "driver.h"

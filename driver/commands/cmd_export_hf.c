@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan export hf: a checkpoint of zplan as a folder of Hugging Face, adapters added to their weights. zplan export
  * peft: its adapters alone. The model is that of the plan in the checkpoint,
  * or of the file that is named after it; config.json is that of the weights that the run began with, or of --like, or

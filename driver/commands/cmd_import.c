@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan import: a model or a cluster of another program as a .dz file, on stdout or in a file; what was left out or
  * assumed on stderr. */
 #include "driver.h"

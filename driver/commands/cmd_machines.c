@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan machines: nodes and devices by name, as the library has them. */
 #include "machines.h"
 #include "new_file.h"
@@ -19,16 +20,22 @@ static zp_json *as_json(zp_run_state *run, const zp_machine_row *row, const zp_c
   return o;
 }
 
-static void print_row(zp_run_state *run, const zp_machine_row *row, const zp_cluster *c) {
+static const zp_column columns[] = {
+    {"name", 13, 13, 0}, {"a node", 10, 14, 0}, {"memory", 7, 0, 0}, {"16 bit", 12, 0, 0}, {"source", 20, 20, 0}};
+
+static void add_row(zp_arena *arena, zp_table *table, const zp_machine_row *row, const zp_cluster *c) {
   const zp_node_type *node = &c->node;
-  zp_say(stdout, "%-14s %2d x %-13s %9s %5.0f TFLOP/s  %s\n", zp_plain_name(run->arena, row->name), node->devices,
-         node->device.name, zp_show_bytes(run->arena, node->device.memory_bytes), node->device.flop_per_s_half / 1e12,
-         row->source);
+  const char *cells[] = {zp_plain_name(arena, row->name),
+                         zp_format(arena, "%d" ZP_GLUE "x" ZP_GLUE "%s", node->devices, node->device.name),
+                         zp_show_bytes(arena, node->device.memory_bytes),
+                         zp_format(arena, "%.0f TFLOP/s", node->device.flop_per_s_half / 1e12), row->source};
+  zp_table_add(arena, table, cells);
 }
 
 int zp_cmd_machines(zp_run_state *run) {
   const zp_options *o = &run->options;
   zp_json *all = o->json ? zp_json_array() : NULL;
+  zp_table table = {.columns = columns, .n = sizeof columns / sizeof *columns};
   int found = 0;
   for (int i = 0; i < zp_machine_count(); i++) {
     const zp_machine_row *row = zp_machine_at(i);
@@ -39,9 +46,8 @@ int zp_cmd_machines(zp_run_state *run) {
     if (!c) return zp_flush_diags(run), ZP_EXIT_BUG;
     if (o->json)
       zp_json_append(all, as_json(run, row, c));
-    else if (found == 0)
-      zp_say(stdout, "%-14s %-18s %9s %13s  source\n", "name", "a node", "memory", "16 bit");
-    if (!o->json) print_row(run, row, c);
+    else
+      add_row(run->arena, &table, row, c);
     found++;
   }
   if (o->json) {
@@ -49,8 +55,11 @@ int zp_cmd_machines(zp_run_state *run) {
   } else if (found) {
     const char *shown, *word;
     zp_this_machine(run, &word, &shown);
-    zp_say(stdout, "%-14s %s\n\nzplan FILE.dz --machine NAME --gpus N; a machine of your own is a `cluster` block\n",
-           "this", shown);
+    zp_table_add_text(run->arena, &table, zp_format(run->arena, "this: %s, the machine that zplan runs on", shown));
+    zp_page page = zp_page_for(run, stdout, 0);
+    zp_page_table(&page, &table);
+    zp_page_lines(&page, "\nzplan FILE.dz --machine NAME --gpus N; a machine of your own is a `cluster` block\n");
+    zp_page_put(&page, stdout);
   }
   if (found) return ZP_EXIT_OK;
   if (!o->json) zp_say(stderr, "no machine has these words; `zplan machines` lists all\n");

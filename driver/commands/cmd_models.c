@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan models: published models by name, with what they are from. */
 #define _GNU_SOURCE
 #include "new_file.h"
@@ -26,16 +27,21 @@ static zp_json *as_json(const zp_known_model *known, const zp_imported *imported
   return o;
 }
 
-static void print_row(zp_run_state *run, const zp_known_model *known, const zp_imported *imported,
-                      const zp_model *model) {
-  zp_say(stdout, "%-18s %8s  %-11s %6lld  %s%s%s\n", known->name,
-         zp_show_count(run->arena, (double)zp_model_parameters(model)), zp_hf_type(imported),
-         (long long)model->sequence, known->hub, *known->hub ? "; " : "", known->source);
+static const zp_column columns[] = {
+    {"name", 14, 14, 0}, {"params", 7, 0, 0}, {"family", 6, 6, 0}, {"sample", 6, 0, 0}, {"source", 24, 24, 0}};
+
+static void add_row(zp_arena *arena, zp_table *table, const zp_known_model *known, const zp_imported *imported,
+                    const zp_model *model) {
+  const char *cells[] = {known->name, zp_show_count(arena, (double)zp_model_parameters(model)), zp_hf_type(imported),
+                         zp_format(arena, "%lld", (long long)model->sequence),
+                         zp_format(arena, "%s%s%s", known->hub, *known->hub ? "; " : "", known->source)};
+  zp_table_add(arena, table, cells);
 }
 
 int zp_cmd_models(zp_run_state *run) {
   const zp_options *o = &run->options;
   zp_json *all = o->json ? zp_json_array() : NULL;
+  zp_table table = {.columns = columns, .n = sizeof columns / sizeof *columns};
   int found = 0;
   for (int i = 0; i < zp_known_model_count(); i++) {
     const zp_known_model *known = zp_known_model_at(i);
@@ -48,17 +54,18 @@ int zp_cmd_models(zp_run_state *run) {
     if (!model) return zp_flush_diags(run), ZP_EXIT_BUG;
     if (o->json)
       zp_json_append(all, as_json(known, imported, model));
-    else if (found == 0)
-      zp_say(stdout, "%-18s %8s  %-11s %6s  source\n", "name", "params", "family", "sample");
-    if (!o->json) print_row(run, known, imported, model);
+    else
+      add_row(run->arena, &table, known, imported, model);
     found++;
   }
   if (o->json) {
     zp_print_json(run->arena, all);
   } else if (found) {
-    zp_say(stdout,
-           "\nzplan new plan %s on dgx-h100 --gpus 64   or   zplan plan --model %s --machine dgx-h100 --gpus 64\n",
-           "NAME", "NAME");
+    zp_page page = zp_page_for(run, stdout, 0);
+    zp_page_table(&page, &table);
+    zp_page_lines(&page, "\nzplan new plan NAME on dgx-h100 --gpus 64\n"
+                         "zplan plan --model NAME --machine dgx-h100 --gpus 64\n");
+    zp_page_put(&page, stdout);
   }
   if (found) return ZP_EXIT_OK;
   if (!o->json) zp_say(stderr, "no published model has these words; `zplan models` lists all\n");

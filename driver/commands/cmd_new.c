@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan new: a .dz file to start from, whole in itself. Nothing is ever written over. */
 #include "machines.h"
 #include "new_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan FILE.dz: searches, prints the summary, writes the plan file. --gpus auto, --gpus LOW..HIGH, --sensitivity and
  * --pareto ask for a table instead. */
 #include "driver.h"
@@ -87,7 +88,7 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
     if (fflush(stdout) != 0) return ZP_EXIT_ERROR;
   }
   zp_page_left_out(&last, &table);
-  zp_show_sizes_legend(&last);
+  zp_show_sizes_legend(&last, &table);
   if (o->json)
     zp_print_json(run->arena, zp_sizes_json(&sizes));
   else

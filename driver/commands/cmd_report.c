@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan report: tables on stdout, HTML and Chrome trace files. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan validate: predicts every run of measured tables and prints how far off the predictions are. Devices come from
  * the library's hw.dz, the same that plans use. */
 #include "driver.h"
@@ -83,7 +84,9 @@ int zp_cmd_validate(zp_run_state *run) {
     zp_say(stdout, "%s\n", zp_json_text(run->arena, json, true));
     zp_json_free(json);
   } else {
-    zp_print_lines(run, stdout, zp_validation_text(run->arena, &validation));
+    zp_page page = zp_page_for(run, stdout, 0);
+    zp_validation_show(&page, &validation);
+    zp_page_put(&page, stdout);
   }
   return sound ? ZP_EXIT_OK : ZP_EXIT_ERROR;
 }

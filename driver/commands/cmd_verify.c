@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan verify: the independent proof, the file against what its own decisions give when lowered again, and the program
  * of that over poisoned memory. */
 #include "driver.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of ../backend where zplan was built to plan only: what generates, runs or measures trainers is not there. */
 #include "driver.h"
 
@@ -41,13 +42,13 @@ int zp_cmd_eval(zp_run_state *run) { return left_out(run); }
 
 int zp_cmd_doctor(zp_run_state *run) {
   if (run->options.files.len) return zp_usage_error("`zplan doctor` takes no files");
-  zp_say_line(stdout, "%s, plan-only", zp_version_line(run->arena));
-  zp_doctor_libraries(run->arena);
-  zp_doctor_row("trainers", NULL, "zplan build, run, bench, calibrate, sample, eval: left out of a plan-only build");
-  zp_doctor_machine(run->arena);
-  zp_say(stdout,
-         "\nwhat this machine can do\n  %-18s ready\n  %-18s not in a plan-only build: cmake --workflow --preset "
-         "release\n",
-         "plan", "training");
+  zp_doctor d = {.arena = run->arena};
+  zp_doctor_begin(&d);
+  zp_doctor_row(&d, "trainers", NULL,
+                "zplan build, run, bench, calibrate, sample, eval: left out of a plan-only build");
+  zp_doctor_machine(&d);
+  zp_doctor_purpose(&d, "plan", NULL, NULL);
+  zp_doctor_purpose(&d, "training", "not in a plan-only build", "cmake --workflow --preset release");
+  zp_show_doctor(run, &d);
   return ZP_EXIT_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Columns of rows as arrays: --numbers NAME=A,B,C is NAME.npy, f4 [rows, 3]; --labels NAME=D is NAME.npy, i4 [rows]:
  * whole numbers as they are, -1 for none, or names, which are numbered in the order of their bytes and listed in
  * NAME.classes.txt. */

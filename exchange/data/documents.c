@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts as samples of one length, for models that read `tokens` and `lengths`: arrays tokens.npy and lengths.npy, and
  * labels.npy, the tokens that follow, where a text is not labelled as a whole.
  *

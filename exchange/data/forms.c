@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which form of data a job is of, and which options belong to other forms. */
 #include "make_data_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: what the forms of data share: token files and arrays that appear whole or not at all, tokens of texts, also
  * with those around them that BERT reads, rows of JSON lines and tables. */
 #ifndef ZPLAN_MAKE_DATA_INTERNAL_H

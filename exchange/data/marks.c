@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokens that BERT puts around texts, of a tokenizer or alongside bytes. */
 #include "make_data_internal.h"
 

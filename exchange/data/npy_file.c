@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays in NumPy's format 1.0: the header is as long as makes the data begin at a multiple of 64 bytes. */
 #include "make_data_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan data pairs: texts as BERT was pretrained on them (Devlin et al., arXiv 1810.04805, section 3.1 and appendix
  * A.2):
  * `[CLS] A [SEP] B [SEP]`, where B follows A or begins anywhere in another document, and some tokens are masked. Texts

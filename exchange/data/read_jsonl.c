@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON lines: an object a line, of which some fields are read. Memory is that of the longest line.
  *
  * All that RFC 8259 allows is taken, and what Python writes alongside it. It leaves some open, decided here: of a key

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables: comma-separated values as in RFC 4180, or with tabs. The first line names the columns; a cell in quotes may
  * hold commas, line ends and doubled quotes. Memory is that of the longest row. */
 #include "make_data_internal.h"

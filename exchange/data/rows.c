@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan data jsonl, zplan data table: a column of texts as a token file, or as samples of one length; columns of
  * numbers and of labels as arrays alongside them. */
 #include "make_data_internal.h"

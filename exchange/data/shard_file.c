@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Token files in llm.c's shard format (256 int32 header words: magic, version, count; then the tokens: uint16, or
  * uint32 for large vocabularies). Memory does not grow with the tokens. The file is written alongside its target and
  * takes its place when it is complete; an error or a signal takes it away. */

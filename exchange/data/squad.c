@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan data squad: questions and answers in the format of SQuAD (Rajpurkar et al., arXiv 1606.05250; version 2, arXiv
  * 1806.03822) as arrays for span extraction, a sample `[CLS] question [SEP] context [SEP]` with the first and the last
  * position of the answer.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens of texts: bytes, or those of --tokenizer, and what --eod puts after each. */
 #include "make_data_internal.h"
 

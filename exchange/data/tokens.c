@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text files to tokens, bytes or those of a tokenizer, in a shard. Memory does not grow with the input. */
 #include "make_data_internal.h"
 

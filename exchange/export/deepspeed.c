@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as the configuration file of DeepSpeed. The file knows no model: what model code has to do for the plan is
  * said in notes. */
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the export for DeepSpeed: its parts. Read in deepspeedai/DeepSpeed at commit edaa7221 of 22 August 2026,
  * version 0.19.6; keys are those of docs/_pages/config-json.md and of the classes that read them. */
 #ifndef ZPLAN_DEEPSPEED_H

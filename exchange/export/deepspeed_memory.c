@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO, offloading and kept activations as keys of DeepSpeed (deepspeed/runtime/zero/config.py, offload_config.py). */
 #include "deepspeed.h"
 

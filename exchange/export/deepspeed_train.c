@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer, learning rate and precision as keys of DeepSpeed (deepspeed/runtime/engine.py, lr_schedules.py). */
 #include "deepspeed.h"
 

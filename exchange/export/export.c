@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all exports share: the formats, refusals and notes, decisions that no other program has. */
 #include <assert.h>
 #include "export_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to exchange/export: a model as the fields of a GPT, the arguments of Megatron-LM as a table, and what all
  * formats share. */
 #ifndef ZPLAN_EXPORT_INTERNAL_H

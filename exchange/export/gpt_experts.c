@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recognises a mixture of experts in place of a layer's MLP: router, top-k gate, SwiGLU experts. */
 #include "export_internal.h"
 

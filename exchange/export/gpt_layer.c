@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recognises one layer of a GPT: attention and MLP (or experts) as branches of the residual stream. */
 #include "export_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recognises a GPT: embedding, one repeat of equal layers, norm and head. Only exports ask for it; planning never does.
  * gpt_layer.c has the layer. Every node is reached from the loss, so what is matched is the whole model. */
 #include "export_internal.h"

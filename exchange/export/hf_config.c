@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The config.json of Hugging Face for a model that was written by hand: the family that has its norms, positions and
  * MLP, and its sizes. That the family then computes the same is proven elsewhere, by matching the models. */
 #include "export_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The config.json of BERT, T5 or ViT for a model that was written by hand. A model with attention across sequences may
  * be a T5, one whose attention sees both ways a BERT, and without a table of words a ViT. Sizes are read off single
  * operations, wherever they stand. */

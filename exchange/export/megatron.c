@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as the arguments of Megatron-LM: a shell file that sets one array. This file writes it; megatron_*.c have its
  * sections. */
 #include "megatron.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the export for Megatron-LM: the array of arguments in the making, and its parts. */
 #ifndef ZPLAN_MEGATRON_H
 #define ZPLAN_MEGATRON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A mixture of experts as arguments of Megatron-LM. */
 #include "megatron.h"
 

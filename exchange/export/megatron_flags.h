@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of Megatron-LM that an export writes, one table: name, what follows it, and the file of Megatron-LM
  * that declares it (below megatron/). Names that are made from fields of data classes stand under the field's file.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cut of a plan as the text of --pipeline-model-parallel-layout: E embedding, t layer, L head and loss, `|` between
  * model chunks; (x)*n and t*n repeat. Chunks stand in the order of the model, which is Megatron-LM's numbering too. */
 #include "megatron.h"

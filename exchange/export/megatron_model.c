@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model and its precision as arguments of Megatron-LM. */
 #include "megatron.h"
 

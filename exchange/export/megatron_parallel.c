@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Degrees, batch, sharding, recomputation and offloading as arguments of Megatron-LM. */
 #include "megatron.h"
 

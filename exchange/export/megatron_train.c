@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer, learning rate, data, checkpoints and log as arguments of Megatron-LM. */
 #include "megatron.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A batch script that starts the ranks of a plan. On GPUs it starts the command that it is given, with the variables
  * that programs on torch.distributed read; on CPU ranks the trainer that `zplan build` makes. */
 #include "export_internal.h"

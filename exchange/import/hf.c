@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the config.json of a Hugging Face model to a .dz file: parse, read the rows of its family, fill in its
  * template. */
 #include "hf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to exchange/import: a Hugging Face configuration, read and written. A family is a list of rows that say what
  * every field means (hf_rows.c), a template of a .dz file (families/NAME.dz.in, hf_template.c), and a table of the
  * names of tensors (hf_names.c). What rows read are values with names, of which all three are made. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Expressions over the values of a configuration: defaults of fields, conditions of rows, holes of templates. */
 #include "hf.h"
 

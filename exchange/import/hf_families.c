@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which family a configuration is of: by its model_type, and a class that this import writes the head of. */
 #include "hf.h"
 

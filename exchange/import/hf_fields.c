@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fields of a Hugging Face configuration by name, and what is said of them. */
 #include "hf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the keys of a configuration mean that no row of the family reads. Every key is one of these: used, without
  * effect or refused by a row of the family or of this table, ignored by transformers and named in a note, or refused.
  * tests/interop/config_keys.py holds it against transformers, key by key. */

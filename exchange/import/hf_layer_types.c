@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which layers attend to a window alone: those after the first ones (Qwen), or in turns with others (Gemma). */
 #include "hf.h"
 

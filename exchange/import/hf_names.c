@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How parameters of an imported model stand in the checkpoints of its family, by the family's table of names: the names
  * of tensors, and their order. */
 #include "hf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary positions: theta and what else stands in rope_scaling of older files, and in rope_parameters of newer ones,
  * which have theta too. */
 #include "hf.h"

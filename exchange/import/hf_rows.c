@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the rows of a family: fields with their type and range, and what fields say together. Rows of keys that nothing
  * asks for are hf_keys.c's. */
 #include "hf.h"

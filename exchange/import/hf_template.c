@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Templates: texts with holes that are expressions over the values of a configuration.
  *
  * ${expression} is its value, ${?expression:text} the text where it holds. A line that begins with % is no text:

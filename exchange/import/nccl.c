@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's topology file (NCCL_TOPO_DUMP_FILE): system > cpu > pci > ... > gpu > nvlink, or nic > net. Names and units of
  * the attributes: NVIDIA/nccl at 5067397c, src/graph/xml.cc and topo.cc. Files that are written by hand for
  * NCCL_TOPO_FILE may have PCI devices alone; GPUs are then told by their class. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: a node as NCCL's topology file describes it. */
 #ifndef ZPLAN_IMPORT_NCCL_H
 #define ZPLAN_IMPORT_NCCL_H

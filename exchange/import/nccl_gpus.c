@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPUs of the library a topology file may mean. The compute capability alone does not tell 40 from 80 GB, nor an
  * A100 from an A30; the number of the PCI device does.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cluster block of a node that NCCL described. Rates of links are the file's; rates and memory of GPUs and all
  * latencies are the library's (library/hw.dz). What neither says is left out, with a note. */
 #include "nccl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What Slurm says about a job or about nodes, as a cluster block. Three texts are read, distinguished by their words:
  * the environment of a job (SLURM_JOB_NUM_NODES=4), `scontrol show job` (JobId=7 NumNodes=4) and `scontrol show node`
  * (NodeName=n1 Gres=gpu:a100:8). All are words KEY=VALUE between blanks; what else there is counts as no word.

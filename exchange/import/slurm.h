@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: nodes as Slurm describes them. */
 #ifndef ZPLAN_IMPORT_SLURM_H
 #define ZPLAN_IMPORT_SLURM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cluster block of nodes that Slurm described. Slurm knows neither rates nor the memory of a GPU: these are the
  * library's. */
 #include "slurm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XML through Expat. Machine descriptions need elements and attributes only, so a document type is an error: what
  * defines entities that grow, or reads other files, stands there. */
 #include "xml.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: XML as a tree of elements. xml.c is the only file that knows Expat. */
 #ifndef ZPLAN_IMPORT_XML_H
 #define ZPLAN_IMPORT_XML_H

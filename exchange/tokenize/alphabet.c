@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Characters, and what stands for those that are no token. */
 #include "tokenize.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What BERT does to a text before it is cut (google-research/bert, tokenization.py): control characters are left out
  * and white space is spaces, ideographs are words of their own, and accents are taken away. */
 #include "tokenize.h"

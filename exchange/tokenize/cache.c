@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words that were cut lately and their ids. */
 #include "tokenize.h"
 #include <zplan/hash.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece's `precompiled_charsmap`: four bytes with the size of a trie, the trie, then replacements that end with
  * NUL bytes. The trie is Darts-clone's double array (github.com/s-yata/darts-clone, public header): a unit of 32 bits
  * has a label, an offset to its children and a mark that one of them is a value. Applied as Hugging Face's tokenizers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids back to text: the other way through the alphabet of bytes, or through SentencePiece's marks and bytes. */
 #include "tokenize.h"
 

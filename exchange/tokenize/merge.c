@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One word to ids: its bytes or characters, then again and again the pair with the least rank becomes one token, of
  * equal ranks the leftmost. Candidates wait in a heap, so a long word takes n log n. */
 #include "tokenize.h"

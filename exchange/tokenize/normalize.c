@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normalizers, one after the other. Unicode's forms, lower case and white space are libunistring's. */
 #include "tokenize.h"
 

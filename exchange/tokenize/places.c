@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where in a text its tokens stand, of tokenizers that change texts: the normalizers are applied to every character by
  * itself, and where that gives the same text as all of them on the whole one, each of its bytes is some character's. */
 #include "tokenize.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json: added tokens here, the other parts in read_steps.c and read_model.c; what is asked for and not done
  * is rejected with a message. */
 #include "tokenize.h"

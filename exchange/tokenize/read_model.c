@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a tokenizer.json: vocabulary and rules of BPE, pieces and scores of unigram, tokens of WordPiece. */
 #include "tokenize.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a tokenizer.json does to a text before its model: normalizers, and what cuts words. */
 #include "tokenize.h"
 

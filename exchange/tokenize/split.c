@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns over PCRE2, which knows Unicode's classes; tokenizer files are written for Oniguruma, whose patterns for
  * tokenizers mean the same there. One known difference: U+180E is a space to PCRE2. */
 #include "tokenize.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to this folder: the parts of a tokenizer. */
 #ifndef ZPLAN_TOKENIZE_H
 #define ZPLAN_TOKENIZE_H

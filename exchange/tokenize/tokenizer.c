@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A text to ids. Added tokens are taken out, what lies between goes through the normalizers, and once more added tokens
  * are taken out: those that are looked for in normalized text. The rest goes through the stages one after the other,
  * and every piece that is left is a word. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One word to pieces of a unigram model (Kudo 2018): the way through the word with the greatest sum of scores, by its
  * best end at every position (Viterbi). Ties go to the way that was found first: earlier beginnings of the last piece.
  * A character that no piece begins and ends with costs as much as the rarest piece and 10 more, as in SentencePiece. */

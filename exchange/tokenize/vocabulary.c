@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Token texts and their ids. */
 #include "tokenize.h"
 #include <zplan/hash.h>

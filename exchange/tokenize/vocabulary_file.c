@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A tokenizer as a file: tokenizer.json as it is, and vocab.txt, the vocabulary that BERT was published with, as the
  * tokenizer.json that it means. */
 #include "tokenize.h"

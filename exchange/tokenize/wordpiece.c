@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One word to pieces of WordPiece (Wu et al. 2016, arXiv 1609.08144, as BERT reads them): the longest token that the
  * rest of the word begins with, again and again; after the first one tokens begin with a prefix, "##". A word that
  * cannot be cut so, or that has too many characters, is the unknown token alone. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bf16 is the upper half of an f32. f16 has 5 bits of exponent and 10 of mantissa, with subnormal numbers. */
 #include "element.h"
 

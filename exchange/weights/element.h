@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of weights from one type to another, rounded to nearest, ties to even. */
 #ifndef ZPLAN_WEIGHTS_ELEMENT_H
 #define ZPLAN_WEIGHTS_ELEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint of zplan as a folder of Hugging Face: config.json, safetensors in files of a stated size, and what is
  * copied alongside them. The folder is made under a hidden name and renamed when everything in it is on the disk.
  *

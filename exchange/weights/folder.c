@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders of weights: one file, files of an index, or a checkpoint of zplan; other formats by their name. */
 #include "weights_internal.h"
 

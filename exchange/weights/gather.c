@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of a tensor of theirs, put together from a checkpoint of zplan: parts of several parameters, each in its
  * order, with adapters added where that is wanted. */
 #include "element.h"

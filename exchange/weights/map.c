@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors that a checkpoint of a model has, and where their elements stand in the model's parameters.
  *
  * Hugging Face: config.json -> .dz text (exchange/import) -> a model, which is matched with the user's. Its parameters

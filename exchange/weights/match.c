@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two models laid alongside each other from the loss backward: which parameter is which, or where they differ.
  *
  * Both graphs are walked together. Two tensors match when the same operation with the same settings made them of

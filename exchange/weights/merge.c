@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters of a checkpoint: which weight each belongs to, and what it adds. */
 #include "weights_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model that begins with a part of another's checkpoint: `init = weights("DIR", drawn = [...], unread = [...])`. Both
  * are said, so that a name that was mistyped is not drawn, and nothing is left behind unnoticed. */
 #include "weights_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters of a checkpoint as PEFT keeps them: adapter_config.json and adapter_model.safetensors, in which the module
  * of a weight `transformer.h.0.attn.c_attn.weight` has `base_model.model.transformer.h.0.attn.c_attn.lora_A.weight`
  * [rank, in] and `...lora_B.weight` [out, rank]. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters of experts, whose matrices transformers has in one parameter since its version 5: gate above up. PEFT has
  * one adapter for both, here each has its own. Side by side they are one of both ranks, of which b is diagonal in
  * blocks:

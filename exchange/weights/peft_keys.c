@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fields of an adapter_config.json mean: those that are compared with `adapt`, those that change nothing once
  * tensors are saved, and those that ask for what is not built, which are rejected with a message.
  * tests/weights/peft_keys.py holds the table against PEFT's LoraConfig. */

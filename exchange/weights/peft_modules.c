@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which modules of theirs have an adapter of ours, and which rows of it.
  *
  * A module of theirs may be some rows of a weight of ours (q, k and v fused here and apart there): then it has our a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of PEFT alongside the base model's: adapter_config.json is compared with `adapt` of the train block, and the
  * tensors of adapter_model.safetensors get their places in the model's adapters. */
 #include "peft_read.h"

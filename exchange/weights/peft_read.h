@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to exchange/weights: what reads a folder of PEFT. */
 #ifndef ZPLAN_PEFT_READ_H
 #define ZPLAN_PEFT_READ_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters of the parameters that hold all experts: of a folder of PEFT into those of the model. */
 #include "peft_read.h"
 

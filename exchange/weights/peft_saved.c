@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules that are trained whole alongside adapters: PEFT's modules_to_save. */
 #include "weights_internal.h"
 

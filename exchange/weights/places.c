@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the tensors that a model has and those of a folder to the trainer's map (runtime/checkpoint/given_map.c). All
  * that is missing, too much or of another shape is said at once. */
 #include "weights_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files: what their headers say, as trainers read them (zplan/safetensors.h), what tensors hold, and
  * headers to write. */
 #include "element.h"

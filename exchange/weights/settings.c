@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the settings of two operations of one kind make different, a rule for each kind: the first difference in a
  * sentence, or NULL. x: our settings, y: theirs. */
 #include "weights_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to exchange/weights. */
 #ifndef ZPLAN_WEIGHTS_INTERNAL_H
 #define ZPLAN_WEIGHTS_INTERNAL_H

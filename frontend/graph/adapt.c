@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Low-rank adapters (LoRA, arXiv 2106.09685): in the graph of the model, before it is sharded, so that whatever reads
  * graphs needs to know nothing of them. */
 #include <assert.h>

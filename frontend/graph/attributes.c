@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The attributes of operations as a table, and the hash of a node that is made with it. */
 #include <assert.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structural invariants of graphs, checked after every pass in debug builds and by tests. */
 #include <zplan/buf.h>
 #include "graph_internal.h"

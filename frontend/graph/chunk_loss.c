@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_chunk_loss: the last product and the cross-entropy of its result, by parts of the tokens.
  *
  *   before   forward   ..., logits = x w, stats, [gathered stats,] loss      backward   dlogits, dx, dw, ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_graph_divide_positions: pass over a local graph. The ranks of a context group have the same samples; each keeps an
  * equal stretch of every sample's positions, in their order. What works row by row does so on the rank's rows.
  * Attention and what turns columns by their position see all positions of some heads: queries, keys and values go out

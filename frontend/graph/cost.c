@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work and traffic of single nodes: what the cost model multiplies with machine rates. The formulas of operations count
  * what the kernels do in the graph's own (local) shapes; a multiply-add is 2 FLOP. Left out: index arithmetic, random
  * numbers. */

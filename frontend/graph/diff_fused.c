@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The derivative of a fused group: which of its inputs get a gradient for free (the incoming tensor unchanged), and one
  * FUSED_GRAD node for the rest, with the list of exactly those forward values that it has to read. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of zp_differentiate. */
 #ifndef ZPLAN_DIFF_INTERNAL_H
 #define ZPLAN_DIFF_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient tensors: where contributions to a gradient are kept, and how they become one tensor. */
 #include <assert.h>
 #include "diff_internal.h"

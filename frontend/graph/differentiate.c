@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_differentiate: reverse mode over the nodes of a fused local graph, last to first. The rule of an op is in the file
  * of its class (ops/), fused groups' in diff_fused.c, the bookkeeping of gradient tensors in diff_tensors.c. */
 #include <assert.h>

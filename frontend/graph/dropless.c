@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model as a program computes it whose experts take the tokens that come: nothing is dropped and nothing padded, so
  * what a capacity leaves empty is neither computed, nor kept, nor sent. */
 #include <assert.h>

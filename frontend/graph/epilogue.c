@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with an epilogue: row operations that a matrix product does to its result before it is written, as cuBLASLt
  * can. They are those of a group that would be a kernel of its own, so nothing else about the graph changes.
  *

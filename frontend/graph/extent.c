@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes of dimensions in the symbols of their model: products of powers of symbols, times a fraction. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_fuse: neighbouring ROW nodes become FUSED nodes, one kernel each.
  *
  * Greedy over the nodes in order: a row node joins the groups that make its operands (their results then need not

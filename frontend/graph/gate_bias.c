@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Biases of gates (arXiv 2412.19437, section 2.1.2): which parameters they are. No gradient reaches them: a step moves
  * them by a fixed amount against the load of their experts, which ZP_OP_LOAD_GRAD counts. */
 #include <zplan/model.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: tensors and nodes, added one by one or through zp_graph_apply with its shape rules (ops/). */
 #include <assert.h>
 #include "ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder: the shape rules behind zp_graph_apply and zp_graph_check, and small graph helpers. */
 #ifndef ZPLAN_GRAPH_INTERNAL_H
 #define ZPLAN_GRAPH_INTERNAL_H

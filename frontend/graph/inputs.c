@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs of a model: what trainers may feed, and where it stands in memory. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_graph_localize_trivial: the local graph of a machine without tensor parallelism. */
 #include "graph_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models: parameters, inputs, segments, and the totals that people quote. */
 #include <assert.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The op table: numbers and classes, and where the functions of an op are. */
 #include <assert.h>
 #include "ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_graph_infer_parts: the natural units of every dimension, as a fixed point over the ops.
  *
  * A dimension of n elements is [outer][units][unit size]. (1, n) says nothing: single elements. Two requirements on one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the body of a repeat may be cut, and the pieces that come of it. slice.c cuts the graphs. */
 #include <assert.h>
 #include <zplan/buf.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the optimizer has for a parameter alone: of the first group whose pattern its name matches, or of all others. */
 #include <assert.h>
 #include <zplan/recipe.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What shape rules ask of operands, and how they answer. */
 #include <assert.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What shape rules ask of operands, and how they answer. Logical and local graphs follow the same rules; in local
  * graphs the sharder gives attr.head_size, and heads are local. */
 #ifndef ZPLAN_GRAPH_RULES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Questions about shapes. */
 #include <zplan/buf.h>
 

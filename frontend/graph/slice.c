@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cutting a graph in two between nodes: which tensors flow across, and the graph of the nodes between two cuts.
  *
  * What flows across takes the places of what the graph carries: a tensor that is not changed yet its own, one that is

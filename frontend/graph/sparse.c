@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts of block-sparse attention: the rules of the patterns, and lists of runs made from the matrix of blocks. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_graph_spread_experts: pass over a local graph. The ranks of an expert group have different samples; each keeps an
  * equal share of the experts. Dispatched slots [B, experts, slots, d] go out to the ranks of their experts, which
  * compute with the slots of all samples of the group, and come back before they are combined (GShard, arXiv 2006.16668,

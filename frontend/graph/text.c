@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The readable dump of a graph: one line a node. */
 #include <zplan/buf.h>
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments of calls: by position or keyword into places, then typed. */
 #include <math.h>
 #include "elaborate.h"

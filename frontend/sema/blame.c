@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whose mistake a diagnostic is about. A wrong argument of a library item shows where the library uses it; the user
  * wants their own line, so the call becomes the primary place and the library's line a second one. */
 #include "eval.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks are inlined: their formals are bound to the arguments, sizes in shapes are unified, the body is executed in a
  * scope of its own, and the results are checked against the declared types. */
 #include "elaborate.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the call of an operation by its row: arguments into attributes and operands. */
 #include <assert.h>
 #include "builtins.h"

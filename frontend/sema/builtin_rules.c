@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the rows of operations cannot say: calls that are more than one node, and arguments that hang together. */
 #include <math.h>
 #include "builtins.h"

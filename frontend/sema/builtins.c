@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the language, a row each: how a call is read (builtin_calls.c), and which operation it is. */
 #include "builtins.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a call of an operation is read: a row says its arguments, and functions what a row cannot. */
 #ifndef ZPLAN_SEMA_BUILTINS_H
 #define ZPLAN_SEMA_BUILTINS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations along an axis: positions or columns; columns of every head. */
 #include <math.h>
 #include "builtins.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: windows over the positions side by side in rows, and a product with the weight. So what a product may
  * be (divided by its rows or columns, of adapters, of any arithmetic) a convolution may be as well. */
 #include <math.h>

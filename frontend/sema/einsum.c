@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* einsum: an equation of letters, lowered to the products and sums that there are. What it would need besides is
  * refused. */
 #include "builtins.h"

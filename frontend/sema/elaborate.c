@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elaboration of one model: choose it, bind its arguments, execute its body, check the result. */
 #include "elaborate.h"
 

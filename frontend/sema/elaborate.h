@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to elaboration: how `model` and `block` become segments of graphs. Reading order: elaborate.c (the model),
  * statements.c, segments.c (what repeats cut), blocks.c (inlining), arguments.c, operators.c and builtins.c (what ends
  * up as nodes), params.c (parameters and their names), usage.c (last checks). */

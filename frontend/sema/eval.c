@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of expressions: literals, names, arithmetic, comparisons, logic. Tensors and calls are handed to the hooks of
  * the evaluator; without hooks (attribute blocks, `let`) only the number functions may be called. */
 #include <math.h>

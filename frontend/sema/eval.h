@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to sema. Scalar values of expressions, units, and the name tables that model elaboration (elaborate*.c) and
  * the attribute blocks (spec*.c) share. */
 #ifndef ZPLAN_SEMA_EVAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Labels are the tokens that follow, but of masked data and arrays. Where attention sees them, the loss falls because
  * they are copied, and nothing is learned that helps without them. The model is legal and cheap to train by mistake: a
  * warning. */

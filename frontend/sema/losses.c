@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several losses of a model: `0.5 * start + 0.5 * end`, a sum of cross-entropies and squared errors times numbers. No
  * node computes the sum: every loss keeps its weight, by which its gradient is multiplied, and is logged by itself as
  * well. */

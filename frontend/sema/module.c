@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads a file and the files it uses, and finds items by name across them. */
 #include <zplan/buf.h>
 #include <zplan/path.h>

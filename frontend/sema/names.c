@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of names.h: open addressing, at most half full. */
 #include "names.h"
 

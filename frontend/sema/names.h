@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names that are given out once each: `h`, then `h_2`, `h_3`, ... A hash table, because a model may repeat a name
  * thousands of times. */
 #ifndef ZPLAN_NAMES_H

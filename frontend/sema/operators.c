@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators with a tensor on at least one side, and the one place where ops enter the graph. */
 #include <assert.h>
 #include "elaborate.h"

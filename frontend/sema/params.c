@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters and the names of things.
  *
  * A parameter is called by the path of the block instances around it: "h.{}.mlp.c_fc.weight". An instance adds

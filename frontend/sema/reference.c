@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference: all pages, a word's text, Markdown. */
 #include "reference_internal.h"
 

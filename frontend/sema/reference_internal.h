@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the reference: who makes its pages. */
 #ifndef ZPLAN_SEMA_REFERENCE_INTERNAL_H
 #define ZPLAN_SEMA_REFERENCE_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages of the reference for operations: the rows of builtins.c. */
 #include "builtins.h"
 #include "reference_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Name tables. Scopes are small (tens of names), so a list that keeps the order of definition serves. */
 #include "eval.h"
 

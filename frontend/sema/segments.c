@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Segments: where repeats cut the model, and the tensors that flow across every cut.
  *
  * What flows is found as it is read. A repeat carries the tensors that its body assigns again; a tensor of an earlier

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_load: a file becomes a zp_spec, or errors. */
 #include "eval.h"
 

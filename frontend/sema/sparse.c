@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of block-sparse attention: `sparse.fixed(...)` and its like, read by a table of their arguments. What
  * depends on the sequence is checked by the op's rule. */
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executes the statements of a body, one after the other; a statement with an error leaves poison behind its names and
  * the next ones go on. */
 #include "elaborate.h"

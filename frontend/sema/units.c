@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Units of literals: one table of whole units and one of units that take a prefix. */
 #include "eval.h"
 

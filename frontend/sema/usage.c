@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last check of a model: whatever is computed or declared reaches the loss. Dead values would have no gradient, and
  * parameters inside them would count and never learn. A dead value is told once, at its end and in the user's text: not
  * again for the parameters and inputs that only it reads. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clusters of several node types. What a group of ranks on several types can count on is the slowest of them: every
  * product of a rate and its efficiency, every memory per device and every share of a node is the smallest of the types.
  * Folding equal types changes nothing, to the last bit. */

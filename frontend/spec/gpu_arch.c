@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of GPU architectures, as NVIDIA's compilers take them: sm_90, sm_90a, sm_100f. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan constraints: what the planner asks about a limit. */
 #include <zplan/spec.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of parameters that a file gives by patterns. */
 #include <zplan/spec.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the rows of optimizers say (zplan/optimizers.def). */
 #include <zplan/optimizer.h>
 

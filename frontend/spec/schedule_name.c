@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of schedules and rank orders, each from its one list, of what stages recompute, and of precisions. */
 #include <zplan/spec.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tree nodes. Expressions count how deep they are, so that no later recursion over the tree can run out of stack. */
 #include "build.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes tree nodes for the actions of the grammar. All in the arena of the feed. */
 #ifndef ZPLAN_SYNTAX_BUILD_H
 #define ZPLAN_SYNTAX_BUILD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Grammar of .dz files (README.md shows it without actions). LALR(1), no conflicts.
  *
  * Lists that may hold errors are written `list: %empty | some` so that `error` can be shifted right after the opening

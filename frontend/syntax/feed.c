@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Feeds the parser, watches the brackets, and finds the place where parsing goes on after a syntax error.
  *
  * Recovery: the grammar has `error SYNC` in every list. After an error the feed skips tokens until one that surely

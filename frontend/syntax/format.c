@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan fmt: one layout for everybody.
  *
  *  - two blanks for each level, one statement, attribute or declaration a line;

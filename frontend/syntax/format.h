@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the formatter: format.c lays out what format_tokens.c lists, format_align.c lines its lines up. */
 #ifndef ZPLAN_SYNTAX_FORMAT_H
 #define ZPLAN_SYNTAX_FORMAT_H

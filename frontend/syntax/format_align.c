@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last step of zplan fmt: neighbouring lines get their operators, their braces and their comments into one column.
  * The layout has noted where these stand; here blanks are put in before them, and nothing else is changed.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The formatter's view of a file: its tokens with comments, and from the tree which token begins what. */
 #include "dz_parser.h"
 

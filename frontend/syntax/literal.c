@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Literals: numbers with units, strings, and what the scanner says about text that is no token. */
 #include "literal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of literals, and the messages of the scanner. */
 #ifndef ZPLAN_SYNTAX_LITERAL_H
 #define ZPLAN_SYNTAX_LITERAL_H

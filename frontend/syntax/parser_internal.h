@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the scanner, the parser and their helpers. Nothing outside this folder sees it. */
 #ifndef ZPLAN_SYNTAX_PARSER_INTERNAL_H
 #define ZPLAN_SYNTAX_PARSER_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "expected X, found Y": turns the set of possible tokens into a few words, and guesses what was meant. */
 #include "dz_parser.h"
 

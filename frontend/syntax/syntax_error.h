@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words of syntax errors. Include after dz_parser.h. */
 #ifndef ZPLAN_SYNTAX_SYNTAX_ERROR_H
 #define ZPLAN_SYNTAX_SYNTAX_ERROR_H

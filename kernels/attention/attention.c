@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention: public functions, choice of the instruction set, heads of padding and positions that are not there. The
  * work is in attention_forward.h and attention_backward.h. */
 #include "attention.h"

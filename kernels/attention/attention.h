@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the attention kernels: block sizes, one block's place in the problem, and the table of one instruction
  * set. */
 #ifndef ZPK_ATTENTION_H

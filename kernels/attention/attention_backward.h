@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient of attention for one (sample, kv head) in one dtype and instruction set. Probabilities are recomputed from
  * the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D = rowsum(dO * O),
  *

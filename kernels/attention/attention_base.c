@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on any machine: 128-bit vectors, which SSE2 and NEON have. */
 #include "attention.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What happens to scores between the product and the softmax, in one dtype and instruction set: soft caps, and biases
  * that grow with the distance. */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout of attention's probabilities for one instruction set: which keys of a tile a query keeps. Numbers are those
  * of zpk_philox_uniform, drawn again wherever they are needed: forward, backward, where activations are recomputed. */
 

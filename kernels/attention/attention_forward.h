@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Forward attention of one (sample, kv head) in one dtype and instruction set: the online softmax of Milakov and
  * Gimelshein (2018) over key blocks, as FlashAttention (Dao et al., 2022) uses it. Per query block it holds the running
  * maximum, the running sum and the unnormalised output; scores exist for one pair of blocks only.

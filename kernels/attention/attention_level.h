@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Everything of attention for one instruction set, all dtypes, and its table. Expects LEVEL, VECTOR_BYTES and
  * VECTORS. */
 #include <assert.h>

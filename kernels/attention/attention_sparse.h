@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Block-sparse attention of one (sample, kv head) in one dtype and instruction set, and the choice between it and the
  * dense one. The inner steps are the dense ones; tiles begin and end where blocks do, so no tile is partly absent, and
  * only the pair of a block with itself is masked. Tiles of up to BLOCK keys run on over neighbouring blocks. A sample

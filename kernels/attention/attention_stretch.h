@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of a few queries in one dtype and instruction set: a query at a time over the keys as they lie, which
  * nothing is packed for. Two passes, scores and then values, because a query's scores are few.
  *

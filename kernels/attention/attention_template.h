@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention in one dtype: the parts in the order in which they need each other. */
 #include "attention_tile.h"
 #include "attention_bend.h"

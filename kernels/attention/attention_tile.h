@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Building blocks of attention in one dtype and one instruction set: packing, the small matrix product, row reductions.
  * Expects REAL, ELEM, GET, NAME, VECTOR_BYTES and VECTORS (vectors per panel of results). */
 

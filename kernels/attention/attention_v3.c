@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention with AVX2 and FMA. The vector size is part of the source (wider vectors than the machine has are slow), so
  * attention is compiled once per level by hand and not by ZPK_CLONES. */
 #include "attention.h"

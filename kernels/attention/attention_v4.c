@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention with AVX-512. */
 #include "attention.h"
 

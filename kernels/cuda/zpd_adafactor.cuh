@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor's passes (formulas: kernels/optimizer/adafactor.c) over what a rank updates of a tensor. */
 #ifndef ZPD_ADAFACTOR_CUH
 #define ZPD_ADAFACTOR_CUH

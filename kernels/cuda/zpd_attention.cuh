@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention by tiles of 64 rows, causal or full, dense or block-sparse, grouped queries: the online softmax of Milakov
  * and Gimelshein (2018) as FlashAttention (Dao et al., 2022) uses it. Scores exist for one pair of tiles only. In
  * backward, probabilities are computed again from the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D =

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Building blocks of attention: views of one head, and the two products of tiles that all three kernels are made of.
  *
  * A block of 128 threads holds a tile of 64 rows by N columns in registers: thread (y, x), y < 16, x < 8, has rows y

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Relative biases of attention (T5, arXiv 1910.10683, section 2.1): the table of buckets spread to a line of distances
  * that scores read, and the sums of the scores' gradients on their way back to the table. Sums are by distance, of
  * tiles of queries: the kernels for queries write them; they are added in an order that is always the same. Shared by

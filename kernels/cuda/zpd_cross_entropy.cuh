@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross-entropy of logits whose vocabulary may be split over tensor ranks: a rank reduces its columns to three numbers
  * a row, the ranks exchange those, and each combines all of them. stats reads the logits once (rows * V elements), grad
  * reads and writes them once, 16 bytes at a time wherever rows begin. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all device kernels share: the element type, the form of a kernel, sums over a block, maths.
  *
  * NVRTC compiles this without any toolkit header: it includes the contract and nothing else. With ZPD_HOST the same

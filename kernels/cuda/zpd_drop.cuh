@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout of attention's probabilities: which keys a query keeps, the same numbers as on CPUs (zpk_attention_dropout).
  * Four neighbouring keys of a query have one call of Philox. Shared by both kinds of attention; a model without has no
  * ZPD_DROPOUT in its text, and every factor is 1. */

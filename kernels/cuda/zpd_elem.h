@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What operands are stored as; `real` is what is computed in. With ZPD_BF16 or ZPD_F16 they differ, and ZPD_NARROW is
  * defined: a value is rounded to the nearest, of two equally near ones to the even one; NaN stays NaN. The GPU converts
  * f16 itself; on the host zpk_narrow.h does. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts: which experts a token takes, its way to their slots and back (kernels/experts.c has the
  * definitions). Probabilities are in f64 whatever `real` is, as there: a few a token, and the choice must not depend on
  * their rounding. Places are counted by the thread of an expert, in the order of the tokens: no atomics. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arithmetic on flat buffers: fill, sums over ranks. Memory is the limit of
  * all; 16 bytes a thread where the buffers begin at multiples of 16. */
 #ifndef ZPD_FLAT_CUH

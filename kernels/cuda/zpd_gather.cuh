@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples by number, and the gradient without atomics: a block a row that is written. */
 #ifndef ZPD_GATHER_CUH
 #define ZPD_GATHER_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All kernels that are written by hand, for one dtype: what a generated kernels.cu includes. ZPD_TENSOR_CORES:
  * attention on tensor cores where the arch has them for the dtype: bf16 and f16 since sm_80, f16 on sm_70 and sm_72.
  * ZPD_ADAFACTOR, ZPD_MUON, ZPD_ONE_BIT, ZPD_ONE_BIT_LAMB, ZPD_ZERO_ONE_ADAM: what these optimizers need, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which keys a query sees: causal or all, in the runs of blocks of a layout or dense, before the length of the sample.
  * Shared by both kinds of attention. */
 #ifndef ZPD_LAYOUTS_CUH

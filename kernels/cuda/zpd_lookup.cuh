@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Table lookups and their gradients: token embedding and learned positions. Rows move once: 2 * rows * cols elements.
  * Every element of a gradient is summed by one thread, in the order of the rows: no atomics. */
 #ifndef ZPD_LOOKUP_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensor cores and copies, as small functions: inline PTX for sm_80 and later, and for Volta (sm_70, sm_72), played on
  * the host. Elements are bf16 or f16, whatever `elem` is, on Volta f16; sums are f32.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on tensor cores for sm_80 and later, with bf16 or f16 operands: forward. After FlashAttention-2 (Dao,
  * 2023): scores of a tile of queries and a step of keys stay in registers, probabilities become operands of the second
  * product there, keys and values of the next step are copied while this one is computed with, and a tile's queries are

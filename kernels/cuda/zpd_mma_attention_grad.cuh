@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on tensor cores: backward. With P = exp(scale Q K^T - lse) computed again, and D = rowsum(dO * O),
  *
  *   dV = P^T dO      dS = P * (dO V^T - D) * scale      dQ = dS K      dK = dS^T Q

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two products of tiles where there are ldmatrix and mma.m16n8k16: sm_80 and later. Part of zpd_mma_tile.cuh.
  *
  * Scores and weights are [M][N][4] a lane: value i of part n of 16 rows m is row 16 m + 8 (i / 2) + group, column 8 n +

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two products of tiles on Volta's tensor cores, mma.m8n8k4: four quad pairs multiply for themselves. Part of
  * zpd_mma_tile.cuh.
  *

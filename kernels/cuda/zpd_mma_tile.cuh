@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Building blocks of attention on tensor cores: tiles of heads in shared memory, the two products of tiles, the walk
  * over the steps of the other side.
  *

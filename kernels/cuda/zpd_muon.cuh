@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What Muon does to a matrix alongside products (formulas: kernels/optimizer/muon.c). */
 #ifndef ZPD_MUON_CUH
 #define ZPD_MUON_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam (formulas: kernels/optimizer/one_bit.c): momentum as signs and scales with error feedback, and the update
  * with a variance that stays as it is. A warp has a block of 64 elements, of which a lane has two: lane and lane + 32,
  * whose signs are bit `lane` of the block's two words. Memory is the limit of all. */

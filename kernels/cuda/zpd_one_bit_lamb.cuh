@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit LAMB once its variance is frozen (formulas: kernels/optimizer/one_bit.c), over tables of segments as those of
  * a step's end: how the variance would have gone on, and the parameters. */
 #ifndef ZPD_COMPRESS_LAMB_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 0/1 Adam between exchanges (formulas: kernels/optimizer/one_bit.c): elements of one parameter, a thread each. */
 #ifndef ZPD_COMPRESS_LOCAL_CUH
 #define ZPD_COMPRESS_LOCAL_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The random stream of all plans, as zpk_philox: Philox4x32-10 (Salmon et al., SC 2011). */
 #ifndef ZPD_PHILOX_CUH
 #define ZPD_PHILOX_CUH

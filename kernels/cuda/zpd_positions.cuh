@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples: stretches of them copied, their mean and its gradient. Rows move once. A sum over positions is
  * made by one thread, in their order. */
 #ifndef ZPD_POSITIONS_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One axis made one number, and the gradient. Lines that stand side by side have a thread each, neighbours in memory; a
  * line whose numbers follow one another has a block. Gradients make the largest and the sum once more: what is stored
  * of a log-sum-exp in 16 bits is too short for the exponentials. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What generated row kernels call besides zpd_device.h: the random stream of dropout, the columns of rotary pairs.
  *
  * A block, or for narrow rows a warp, works on one row. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What happens to scores between the product and the softmax: soft caps, and biases by distance, ALiBi's and of a table
  * (ZPD_BIAS), as zpk_attention_args says. Shared by both kinds of attention. A model that has none pays nothing: its
  * text has no ZPD_SCORES, and all of this is the identity. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mean of squared differences of every row, a block a row, and its gradient, element by element. */
 #ifndef ZPD_SQUARED_ERROR_CUH
 #define ZPD_SQUARED_ERROR_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a step: sums of squares of all gradients, what they say about the update, the update. Each is one launch
  * over a table of segments, whatever the number of parameters.
  *

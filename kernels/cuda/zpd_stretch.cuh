@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of a few queries, as decoding asks for it, over keys and values that earlier calls have left: one
  * block for a query of a head, on the plain units, as zpk_attention_stretch.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrices of samples turned over, a block a tile: rows are read and rows are written, and the tile turns in shared
  * memory, whose rows are one longer so that a column of it is in as many banks. */
 #ifndef ZPD_TRANSPOSE_CUH

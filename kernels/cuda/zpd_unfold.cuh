@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows over positions side by side in rows, and the gradient without atomics: a block a row that is written. */
 #ifndef ZPD_UNFOLD_CUH
 #define ZPD_UNFOLD_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor (arXiv 1804.04235, algorithms 4 to 6) of a tensor whose last two dimensions are R rows and C columns; beta2
  * of step t is 1 - t^-decay, so that the first step takes its own squares alone:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor in one dtype: see adafactor.c. A piece of a tensor is walked row by row. */
 
 static void NAME(adafactor_sums)(const zpk_update *u, const zpk_rows *at, const REAL *grad, double *rows,

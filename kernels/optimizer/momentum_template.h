@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Momentum of 1-bit Adam, and variance of 0/1 Adam, in one dtype of gradients: see one_bit.c. */
 
 ZPK_CLONES static void NAME(variance)(const zpk_update *u, const REAL *restrict grad, REAL *restrict v, int64_t begin,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What Muon does to a matrix alongside products (Keller Jordan, "Muon: An optimizer for hidden layers in neural
  * networks", 2024; scale and decay of arXiv 2502.16982, section 2.2), with the momentum of torch.optim.Muon:
  *

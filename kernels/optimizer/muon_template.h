@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Muon in one dtype: see muon.c. */
 
 ZPK_CLONES static void NAME(muon_momentum)(const zpk_update *u, const REAL *restrict grad, REAL *restrict m,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam (arXiv 2102.02888): momentum as signs and scales with error feedback, and the update with a variance that
  * stays as it is.
  *

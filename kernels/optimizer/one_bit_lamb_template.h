@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit LAMB in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 /* How the variance would have gone on. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 0/1 Adam's steps between exchanges in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 ZPK_CLONES static void NAME(local_sum)(double weight, const REAL *restrict m, REAL *restrict sum, int64_t begin,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam with ZeRO 1 in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 ZPK_CLONES static void NAME(add_to_error)(const REAL *restrict grad, double scale, float *restrict error,

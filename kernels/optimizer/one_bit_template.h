@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signs, scales and the frozen update in what momentum is kept in, f32 or f64: see one_bit.c. */
 
 /* Bits and scale of the first `count` of ZPK_SIGNS elements x, whose errors are what the two leave out. v NULL: all of

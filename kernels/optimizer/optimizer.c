@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer updates (formulas: optimizer_template.h), one fused pass over parameter, gradient and moments: Adam reads
  * four arrays and writes three, 28 bytes a parameter in f32, and memory is the limit.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder. */
 #ifndef ZPLAN_ANSWERS_INTERNAL_H
 #define ZPLAN_ANSWERS_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why not: an asked-for plan alongside the best one. Feasible: the difference term by term. Infeasible: whose memory is
  * short by how much, and what would make it fit. */
 #include <assert.h>

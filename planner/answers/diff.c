@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decisions of a plan in words, and those of two plans side by side. The terms of the price are compare.c's. */
 #include <assert.h>
 #include "answers_internal.h"

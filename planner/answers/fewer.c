@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CPU ranks share the cores of their nodes, and those that are asked for are all started. Fewer of them may be faster:
  * a prime number of ranks has few ways to divide a model, and more ranks than cores only take turns. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Pareto front of step time, peak memory, devices and device hours, by the epsilon-constraint method: for one count
  * the fastest plan, then the fastest under a lower and lower memory limit until nothing fits. Every point is the
  * optimum under its limit. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan that makes little of its devices: which term of the step is to blame, and whether far fewer devices take
  * hardly longer. Searches of a quarter, a sixteenth, ... of the devices, up to 5 % exact, as long as they look at no
  * more candidates together than the search for the plan did. */

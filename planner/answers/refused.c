@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why nothing is legal, by arithmetic that a reader can redo: which limits, which numbers do not divide, with an
  * example. Counts every way to divide the devices once, under the first rule that it breaks. Decisions that do not go
  * together are together.c's; what only the search can refuse, splits of a model, stands in the certificate. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When nothing fits: the smallest changes of the input under which something does. Every kind of change is one row of a
  * table; each proposal is planned, and only what then fits is reported. All of them share one budget of work: where it
  * ends, the rest is left out, which zp_relaxations says.

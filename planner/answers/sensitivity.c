@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What if the machine were different: the best plan again with one rate at a time turned down and up, and how far it
  * can be turned before another plan is best. */
 #include <assert.h>

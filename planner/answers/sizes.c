@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many devices: counts worth a look, the fewest that fit, a sweep.
  *
  * Where devices may stay idle more of them are a larger space: strides that double, then halves. Where none may,

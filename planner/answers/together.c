@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Limits that leave values of every decision and yet no combination of them: ZeRO 3 with compressed gradients, chunks
  * without a schedule that has them. All combinations are tried with as many ranks of every kind as the limits allow,
  * which refuses the least. */

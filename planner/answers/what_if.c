@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changed copies of an input, and whether two plans decide the same. */
 #include <assert.h>
 #include <math.h>

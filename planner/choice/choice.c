@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Choices: copied, modes of stages in one form, names of what lives where. */
 #include <assert.h>
 #include <string.h>

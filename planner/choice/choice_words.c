@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decisions of a choice in words. */
 #include <zplan/buf.h>
 #include <zplan/choice.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A delayed update (arXiv 2101.06840, section 5.2). Once a stage has exchanged weights and gradients with its host, in
  * E seconds, the host updates for U, alongside all that comes before the next exchange: the gather of weights, the next
  * step's micro-batches with whatever they wait for, sums of gradients, the meeting for their norm. Exchanges of a stage

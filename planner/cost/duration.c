@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long the actions of a stage take: steps of its units, and what of its transfers is not hidden behind them. */
 #include <zplan/cost.h>
 

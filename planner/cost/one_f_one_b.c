@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1F1B without order tables: the search simulates it more often than anything else.
  *
  * The table of stage s, with w = stages - 1 - s, is cut into turns: turn i is forward i + w and then backward i, where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order tables of all stages as one graph: an action begins when the one before it on its stage, the message that
  * it takes and the message that holds its buffer are over. The same rules as pipeline.c, and the same ends to the last
  * bit; made once for a table, it is run in one pass for any durations, and the actions that an end waited for can be

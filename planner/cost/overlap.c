@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What moves alongside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
  * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of zplan's own GPU trainer: which class of kernels a step starts, how many, and what they compute and move. */
 #include "own_price.h"
 

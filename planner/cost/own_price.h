@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of the steps of zplan's own GPU trainer. */
 #ifndef ZPLAN_OWN_PRICE_H
 #define ZPLAN_OWN_PRICE_H

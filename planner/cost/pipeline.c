@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Event simulation of one step's micro-batches over the stages' order tables.
  *
  * Messages behave as the runtime's: a send returns at once and the transfer goes on alongside whatever its sender does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
  * because the generated trainer runs them one after the other. */
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What data ranks sum and spread once a step, as the trainers do it: the list (zplan/moves.h) says what goes bucket by
  * bucket, each a collective, and what all at once.
  *

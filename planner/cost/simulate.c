@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_simulate: the price of a whole program. Micro-batches by event simulation; then reduction of gradients, one
  * meeting of all ranks for the global norm, update, and the gather of weights.
  *

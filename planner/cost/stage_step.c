@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every stage does in a training step, second by second: the simulation of zp_simulate, told for all stages
  * instead of the busiest. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
  * the weights back. What moves, and when, is the list's (zplan/moves.h); what only a share of the steps has counts by
  * it, so a price is of the average step (moves/one_bit.c says of which).

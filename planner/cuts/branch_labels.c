@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1F1B: the best cut by labels (label_search.c). The graph of the stages that a plan below the target may
  * have gets smaller from round to round; every round also offers a cut, which is simulated. What rounds leave is
  * searched, arc by arc, with the simulation of the fixed stages: that knows more than labels, so with few arcs it ends

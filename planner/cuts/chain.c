@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chains of actions that wait for each other, and means of them, over the cuts of a point: seconds of a chain are a sum
  * over the edges of a cut (cut_space.c), so the cut that it allows most is a shortest path. */
 #include <math.h>

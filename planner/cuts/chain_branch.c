@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Branch and bound over the cuts of one point by chains, for every schedule that has order tables.
  *
  * A chain of actions that wait for each other (order_graph.c) bounds every cut: the step takes at least what its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one cut costs in branch and bound by chains: exactly what the simulation uses, but for ties in the middle, and
  * what the step waits for. One chunk a stage: the edges of the cut say it (cut_space.c). Several: what a stage runs,
  * its reduction and its update are known with its last chunk, until then its chunks have the least costs of all modes,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The root of branch and bound by chains. Rows are chains, each of which bounds every cut by a shortest path
  * (cut_space.c). The first ones are what a balanced cut waits for when one of its stages is the longest, for every
  * stage: one by one they say how long that stage may be. Then means of rows: the best shares for the cuts that were

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by chain_branch.c, chain_root.c and chain_cost.c: the state of one branch and bound by chains. */
 #ifndef ZPLAN_CUT_CHAIN_TREE_H
 #define ZPLAN_CUT_CHAIN_TREE_H

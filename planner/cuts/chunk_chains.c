@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How soon the micro-batches of a point with several chunks a stage can be done, however it is cut: a bound by chains
  * of actions that wait for each other (order_graph.c), before any memory is considered.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1F1B: from a cut to faster ones, a unit at a time, until no unit that goes from one stage to another makes the step
  * faster. Where labels are far from the best plan, branch and bound spends most of its work below targets that no plan
  * meets, because it knows no plan that is as good as the best one; this finds one for the work of a round. It proves

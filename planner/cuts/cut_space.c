@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cuts of one point into model chunks, as a graph: its nodes are the places where a chunk may end, its edges the
  * units that a chunk may have, each with what they cost at least. For a chain of actions that wait for each other
  * (order_graph.c), or a mean of several, seconds are a sum over edges: of all cuts the one that the chain allows most

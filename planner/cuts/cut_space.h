@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: the graph of all cuts of a problem, chains of actions over it, and the game between chains and
  * cuts that bounds a step. */
 #ifndef ZPLAN_CUT_SPACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Filling places as far as they go, from the front or from the back, finds a cut within a limit if there is any: a part
  * of what a place can run it can run as well, so the furthest reach of every place is never worse, as long as every
  * place can take the next unit. Where one cannot, fill_around.c goes on. */

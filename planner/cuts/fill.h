@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: filling the places of a row within a limit, one after the other. */
 #ifndef ZPLAN_CUT_FILL_H
 #define ZPLAN_CUT_FILL_H

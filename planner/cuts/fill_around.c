@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Filling where a unit has no room on a place: it may have room on a place further on, so everything that the first
  * places can run is kept instead of their furthest reach, as intervals of units where the next place may begin. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds over the graph of stages (stage_graph.c) with labels (labels.c): from the back every node gets labels of the
  * stages after it, from the front labels of the stages before it, and an arc stays only when some label before it and
  * some label after it may belong to one plan below the target. Of more than `width` labels of a node the rest are

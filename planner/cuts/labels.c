@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lower bounds of 1F1B steps from what is known of the first stages, of the last stages, or of both.
  *
  * The step is the longest chain of actions that wait for each other; every chain is a bound. Stage s runs B of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: bounds of 1F1B pipelines whose first or last stages are known, and the cuts that they leave. */
 #ifndef ZPLAN_CUT_LABELS_H
 #define ZPLAN_CUT_LABELS_H

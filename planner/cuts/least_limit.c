@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least limit within which a row can be cut: the shortest possible longest place, the least bound, the fewest
  * bytes. Both a success and a failure of filling jump to a limit that occurs as a need. */
 #include <assert.h>

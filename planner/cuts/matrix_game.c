@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix games by the simplex method: which mean of rows is largest in its smallest column? Of rows r and columns c
  * with values above 0 the columns' side is
  *   maximize the sum of y_c with sum over c of value_rc y_c <= 1 for every r, y >= 0,

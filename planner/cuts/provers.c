@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of provers, in the order in which they are tried while a gap is left. Labels know most of 1F1B, chains take
  * what these leave, and everything of the other schedules. README.md has what each of them buys. */
 #include "provers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: what is behind the rows of provers.c. */
 #ifndef ZPLAN_CUT_PROVERS_H
 #define ZPLAN_CUT_PROVERS_H

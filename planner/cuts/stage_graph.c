@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which units a stage of 1F1B may run in a plan below a target, and what they cost.
  *
  * Legend: stage s with w = zp_pipe_warmup, N = zp_pipe_between, X = F + B seconds of it, A of those before it, c a

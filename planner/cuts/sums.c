@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts of units whose seconds add up and fit everywhere: a place takes the sum of its units, so filling is one pass
  * over sums, which is several times as fast as asking (fill.c). Both a success and a failure of filling jump to a
  * longest place that occurs. */

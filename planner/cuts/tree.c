@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first stages of a cut that are fixed: what they cost, and when they are done at the earliest, simulated with a
  * rest that answers as fast as any can. Exact for whole cuts but for ties in the middle; equal ranges
  * of units that are alike are one and the same stage. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: a search over the cuts of a problem of 1F1B, and its fixed first stages. */
 #ifndef ZPLAN_CUT_TREE_H
 #define ZPLAN_CUT_TREE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts one by one, where they are few. */
 #include <assert.h>
 #include <zplan/cut_row.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calibration files: reading, writing, and what they change in a cluster. */
 #include <assert.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives and messages over a link: those of NCCL after its own model (src/graph/tuning.cc), those of zplan's own
  * trainer, which sums in rank order by messages between all members, by the bytes that they send (link_bytes.c).
  *
@@ -52,6 +53,19 @@ static double fastest_ring_s(const zp_group_link *link, double bytes, double pas
 double zp_cost_ring_pass(const zp_group_link *link, double bytes) {
   assert(link->n >= 1 && bytes >= 0);
   return link->n < 2 ? 0 : fastest_ring_s(link, bytes, 1);
+}
+
+/* Along the ring every rank passes on what it gets, piece by piece: one pass of hops, and the array once. */
+static double broadcast_s(const zp_group_link *link, const protocol *p, double bytes) {
+  return ring_s(link, p, 0, 1) + bytes / p->bytes_per_s;
+}
+
+double zp_cost_broadcast(const zp_group_link *link, double bytes) {
+  assert(link->n >= 1 && bytes >= 0);
+  if (link->n < 2) return 0;
+  protocol simple = {1, 1, link->bytes_per_s}, ll = protocol_ll(link);
+  double best = broadcast_s(link, &simple, bytes);
+  return link->trees ? fmin(best, broadcast_s(link, &ll, bytes)) : best;
 }
 
 /* Every byte goes up and down. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory of NCCL's communicators, which lies outside of every arena: each has buffers of its own for every
  * channel and neighbour, and keeps them.
  *

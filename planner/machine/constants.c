@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The constants of the cost model as a table. */
 #include <zplan/constants.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Time of single operations on CPU cores that were measured (zplan calibrate): work over the rate that the same kernel
  * reached for the same sizes, plus the start of a task. Matrix products and attention by their shapes, row kernels by
  * the bytes of a call or by their arithmetic, whichever takes longer. What is measured includes the caches: a call's

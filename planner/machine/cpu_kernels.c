@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measured kernels of CPU ranks: rows of a calibration as tables of rates. Everything is measured on all cores; a
  * cluster with another number of cores gets its share by core. In f64, rows measured in f32 alone count half their FLOP
  * rate: vectors hold half as many elements. Products of bf16 have rows of their own where the processor multiplies bf16

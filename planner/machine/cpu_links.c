@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measured messages between ranks of a CPU machine: times by size become a latency and a rate, which is what the price
  * of a link is made of (and what the search's bounds take it to be made of). A copy in the caches is several times as
  * fast as one in memory, so what tensor groups sum, small arrays often, and what data groups sum, large ones once a

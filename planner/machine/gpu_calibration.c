@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the measurements of a GPU change in a cluster. The model of products (operation.c) knows tiles and waves; what
  * it does not know is the rate that the best tiles reach, so that one number is fitted: the median over the shapes of
  * the rate at which the model would have taken the measured time. How far the single shapes are from it is in the

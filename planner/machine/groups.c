@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Links of the groups that ranks communicate in.
  *
  * A kind of group (tensor, data, pipeline) is a regular set of ranks; how many nodes its worst member spans decides

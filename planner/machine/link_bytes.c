@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of collectives by link class: inside a node and between nodes.
  *
  * A pass over an array of B bytes: a reduce-scatter, an all-gather, or an exchange in which every member has B / n for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Effective machine of one run: rates of one rank, and where ranks stand. Links are in groups.c.
  *
  * A GPU rank owns its device. CPU ranks share their node: a rank has a whole number of the node's cores (a fraction

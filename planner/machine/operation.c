@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Time of single operations from their sizes and the machine's rates.
  *
  * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of zplan's GPU trainer on tensor cores, in 16 bits on sm_80 and later, in f16 on sm_70, which walks alike:
  * what its kernels do, counted as they walk (kernels/cuda/zpd_mma_attention.cuh, zpd_mma_attention_grad.cuh), and how
  * long that takes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of zplan's own GPU trainer: rates of their classes, and the time of those that are not a library's. Matrix
  * products are cuBLASLt's (operation.c). Row kernels, losses, lookups and the update move every operand once, 16 bytes
  * at a time, and compute alongside that on the cores for single precision.

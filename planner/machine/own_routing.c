@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gate of zplan's own GPU trainer, as its kernels walk (kernels/cuda/zpd_experts.cuh). They have few threads, and a
  * thread works on one score after the other, so they take the time of these and not of the bytes that move:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured rates: made from samples on a grid, asked between them. */
 #include <assert.h>
 #include <math.h>

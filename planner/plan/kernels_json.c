@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What plans for zplan's own GPU trainer say of its kernels: of every step which, how many and what they do, of every
  * class how fast it is taken to be, of every stage the end of a step. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the model of a plan stands, as seen from the plan file: relative, so that both may move together. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The name of a plan: a hash of its decisions and of what follows from them on every machine. */
 #include <zplan/hash.h>
 #include <zplan/plan_file.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to plan files: what writer and reader must spell the same, and between the files of the writer. */
 #ifndef ZPLAN_PLAN_INTERNAL_H
 #define ZPLAN_PLAN_INTERNAL_H

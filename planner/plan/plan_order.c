@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The orders of a plan file: phrases of every stage. Those of the schedule are no decision; others make an order of its
  * own, when they are legal. */
 #include "plan_internal.h"

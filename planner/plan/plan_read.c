@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files, read back as a choice. What is not a decision is derived again from it, and zp_verify compares that with
  * what the file claims. */
 #include <zplan/plan.h>

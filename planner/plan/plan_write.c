@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified
  * anywhere. */
 #include <zplan/path.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The procedures of a program in a plan file: buffers and steps of every segment; how its parameters are split. */
 #include "plan_internal.h"
 

@@ -1,8 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSpeed, by version and by what it did: its optimizers, its pipeline and its ZeRO 3 around Megatron-LM's layers. */
 #include "profiles.h"
 
 /* ZeRO 3 copies every gradient into a bucket and divides it by the ranks there (deepspeed/runtime/zero/stage3.py). */
 enum { ACCUMULATE_BUCKET = 8 };
+
+/* Two reads and a write of fp32 gradients. */
+enum { ACCUMULATE_PLAIN = 12 };
 
 /* Elements that are collected before they are reduced, by default (deepspeed/runtime/zero/config.py). */
 enum { REDUCE_BUCKET_2022 = 500000000 };
@@ -83,6 +87,13 @@ static const zp_software profiles[] = {
      .facts = "DeepSpeed's BF16_Optimizer accumulates gradients in fp32; embedding and head count as layers in the cut "
               "(bigscience tr11 chronicles-prequel.md, \"Rebalancing layers\"; opened); --embed-layernorm "
               "(tr11-176B-ml.slurm; opened)"},
+    {.name = "sailor",
+     .source_words = {"sailor"},
+     MEGATRON,
+     PIPELINE,
+     .accumulate_bytes = ACCUMULATE_PLAIN,
+     .facts = "Megatron-DeepSpeed in fp32 with its unfused softmax, no FlashAttention (ae_scripts/clariden_scripts/"
+              "run_opt.slurm @cf2c8e3c; opened)"},
     {.name = "megatron-deepspeed",
      .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"Megatron-DeepSpeed", "gpt-neox", "GLM-130B"},

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs with layers and communication of their own: PyTorch's FSDP, nanotron, OneFlow. */
 #include "profiles.h"
 
@@ -91,6 +92,31 @@ static const zp_software profiles[] = {
               "parallelism "
               "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists "
               "of one slice a rank (src/nanotron/optim/zero.py)"},
+    /* Norms: operand cast to fp32 (3 passes), read as such (2 more). Backward replays sum, cast and norm (3 + 3 + 5),
+     * reads and writes fp32 (3) and casts the gradient (3). Logits: cast to fp32 and back (12 bytes), a loss on fp32
+     * (12 for 6). */
+    {.name = "internevo",
+     .source_words = {"InternEvo", "InternLM"},
+     EAGER,
+     .communicators = PLAN_GROUPS,
+     .attention_slowdown = FIRST_FLASH_ATTENTION,
+     .separate_gates = true,
+     .fused_loss = true,
+     .norm_passes = 3 + 2,
+     .norm_grad_passes = 3 + 3 + 5 + 3 + 3,
+     .loss_moved = 12 + 12 - 6,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .update_copies = COPIES_SHARD,
+     .overlaps_data = true,
+     .broadcasts = true,
+     .bucket_bytes = 2.0 * 512 * 1024 * 1024, /* elements of 2 bytes */
+     .facts = "FlashAttention 1.0.5 with its fused loss and rotary positions, apex's RMS norm, SiLU and its product by "
+              "PyTorch "
+              "1.13, norms of fp32 operands that are replayed, logits in fp32 (core/naive_amp.py; doc/en/install.md, "
+              "internlm/model/linear.py, modeling_internlm.py); gradients reduced alongside the "
+              "last backward, weights broadcast rank by rank after it (solver/optimizer/hybrid_zero_optim.py, "
+              "configs/7B_sft.py), all of 8 July 2023 (c18bec9), when the runs were published; opened"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .most_tensor = 1,

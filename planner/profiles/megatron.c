@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Megatron-LM itself, by version. */
 #include "profiles.h"
 
@@ -22,6 +23,18 @@ static const zp_software profiles[] = {
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
               "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py)"},
+    {.name = "megatron-core-2025",
+     .trainer = ZP_TRAINER_MEGATRON,
+     .source_words = {"SimuMax"},
+     EAGER,
+     .communicators = MEGATRON_GROUPS,
+     .float_gradients = true,
+     .blocking_messages = true,
+     .fused_loss = true,
+     .prints_allocator = true,
+     .interleaves = true,
+     .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "
+              "(SimuMax simu_tools/megatron_scripts, run_pretrain_llama3.sh, cases \"cef\"; opened)"},
     {.name = "megatron-core-serial",
      .source_words = {"Megatron-Core without overlap"},
      EAGER,

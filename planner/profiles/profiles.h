@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What software profiles share: the constants of PyTorch programs. Which facts were read
  * again and which are from memory: docs/evidence/accuracy.md, "What was fitted". */
 #ifndef ZP_PROFILES_H
@@ -45,8 +46,15 @@ enum { COPIES_SHARD = 4, COPIES_WHOLE = 4 + 4 };
  * whatever their size. */
 #define EAGER_CALL_S 53e-6
 
+/* What a collective that products wait for takes besides hops and bytes: its issue, and events between two streams. 22
+ * us all-reduces, 23 all-gathers, 26 reduce-scatters of Megatron-Core 0.14 on B200 (MooreThreads/SimuMax
+ * configs/system/b200_bf16_ceperm.json @4dcaae51; opened); the same calls of PyTorch on other GPUs. */
+#define COLLECTIVE_S 24e-6
+
 /* What all eager PyTorch programs have in common. */
-#define EAGER .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S, .autograd = true
+#define EAGER                                                                                                          \
+  .collective_s = COLLECTIVE_S, .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S,               \
+  .autograd = true
 
 /* Batched products and scores in device memory, and a mixed-precision optimizer of separate kernels: Megatron-LM and
  * its descendants until FlashAttention. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The programs that plans are made for, and their profiles by name. */
 #include <zplan/buf.h>
 

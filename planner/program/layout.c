@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage holds: its units, their parameters in the flat buffers, and what they add up to. regions.c places that
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *

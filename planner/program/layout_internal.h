@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the layout of stages. */
 #ifndef ZPLAN_LAYOUT_INTERNAL_H
 #define ZPLAN_LAYOUT_INTERNAL_H

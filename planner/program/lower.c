@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lowering: sharded segments -> procedures of steps over buffers.
  *
  * Owns: what a procedure consists of, and the steps around it (kept shards, copies). storage.c owns what is kept from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures that are lowered already. For expert groups on other links only what an exchange takes differs, so all
  * but the steps around exchanges is shared. What stages recompute concerns repeats alone, and parts of the loss the
  * segment that has it: every other segment is the same with and without. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to lowering: the state while one segment becomes two procedures. */
 #ifndef ZPLAN_LOWER_INTERNAL_H
 #define ZPLAN_LOWER_INTERNAL_H

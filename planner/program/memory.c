@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transient memory of a procedure: live ranges, then offsets so that buffers alive at the same step never overlap.
  *
  * Interval colouring by first fit on buffers sorted by size (largest first), workspaces before everything else: they

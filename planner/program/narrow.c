@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is
  * found. What a single key decides in other programs is here, what several decide together in trainers.c; what does
  * not go with a strategy its row says. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole program of a choice: stages, order tables, tied parameters; readable text. */
 #include "lower_internal.h"
 #include <zplan/schedule.h>

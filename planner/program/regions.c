@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arenas of a stage, to the byte: what the units need of each region, what strategies need alongside (moves/), and
  * where all that stands. regions.def has the regions in their order; transients are last on the device, so that the top
  * of the arena is a buffer that every step writes.

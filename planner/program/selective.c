@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selective recomputation: which kept values backward rebuilds instead, and the nodes that do it.
  *
  * Candidates are outputs of groups in repeated segments, also of those that a product computes as its epilogue: norms,

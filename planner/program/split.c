@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Backward in two parts, for schedules that split it (arXiv 2401.10241, section 2): BI yields the gradients that flow
  * on, BW those of weights, any time later. The steps are those of the whole backward, the deferred ones after the
  * others.

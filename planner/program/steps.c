@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps and buffers of one procedure: graph nodes in order, every tensor mapped to a buffer on first use. */
 #include "lower_internal.h"
 

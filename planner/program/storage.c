@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Storage of one segment's tensors: which share it, which values of forward are kept for backward, and where in the
  * unit's slot. */
 #include "lower_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: which carried tensors units read or hand on unchanged, so that a chunk's slot has them once.
  *
  * A tensor keeps its place among what is carried from boundary to boundary. It is a stream from the boundary after its

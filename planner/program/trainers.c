@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decisions that do not go together in the program that a plan is for. What one key decides is in narrow.c. */
 #include <zplan/abilities.h>
 

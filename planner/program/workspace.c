@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Scratch memory of the CPU kernels: attention, and products of 16-bit operands; and of attention on tensor cores. The
  * planner must know it exactly and may not look at kernels, so the formula stands here a second time; codegen, which
  * sees both, refuses to print a trainer when they differ. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program over poisoned memory: every action of a stage's order table in order, every step of the units, at the
  * addresses that the plan gives. Instead of numbers the arena holds which value every byte is (shadow.h), so a step
  * finds the very tensor, unit and micro-batch that the graph names, or something else: nothing, another value, another

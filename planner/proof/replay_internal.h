@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the replay of a program over poisoned memory. */
 #ifndef ZPLAN_REPLAY_INTERNAL_H
 #define ZPLAN_REPLAY_INTERNAL_H

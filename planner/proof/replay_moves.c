@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the list of moves (zplan/moves.h) says of when things go and where they are waited for, against what is played:
  * what is in a ring of two buffers may be on its way while a unit works, what is in one may not; what a unit reads came
  * before it, in every action that reads it; sums are complete before the norm. Who reads the list (prices, sizes of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters, gradients and optimizer state of a stage over shadow memory: flat buffers, the rings that a unit's
  * buckets pass through, sums of gradients. A gradient is the sum of numbers, one for every contribution that the graph
  * asks for, so that one which is lost, made twice or added to something else shows when it is complete. */

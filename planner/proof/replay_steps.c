@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of one call over shadow memory. What a step must find is said by the graph: the tensors that its node
  * reads, by name, unit and micro-batch; where it looks is said by the program: buffers, places, offsets. */
 #include "replay_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of a replay in words, and findings with their place. */
 #include "replay_internal.h"
 

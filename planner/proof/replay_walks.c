@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Actions of an order table as a trainer does them (codegen/trainer/units.c, saved.c): slots, messages, inputs and
  * gradients between units, saved values that leave the device and come back. */
 #include "replay_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shadow memory as a sorted list of cells; what is between them is poison. */
 #include "shadow.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shadow memory: which value every byte of an arena holds. Starts as poison, which nothing ever wrote. Knows no
  * plan. */
 #ifndef ZPLAN_SHADOW_H

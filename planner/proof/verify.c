@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of a plan file, independent of lowering and search: it reads the file's numbers and the model, and checks
  * rules.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena of every stage in a plan file: regions, memory classes, what lives on host and disks, budgets. Every size
  * is found again from the model and the decisions; of the procedures only saved, pending and transient bytes are taken
  * (verify_procedures.c). */

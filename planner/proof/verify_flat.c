@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flat buffers of every stage in a plan file: all its parameters are there, apart, padded as the ZeRO stage wants. */
 #include "verify_internal.h"
 

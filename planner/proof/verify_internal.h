@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the verifier. */
 #ifndef ZPLAN_VERIFY_INTERNAL_H
 #define ZPLAN_VERIFY_INTERNAL_H

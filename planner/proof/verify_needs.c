@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the units of a stage need: found again from the model and the decisions, and from their procedures, of which
  * only saved, pending and transient bytes are taken (verify_procedures.c). */
 #include "verify_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The schedule of a plan file: the orders that it states are played at once, with the message buffers that the layout
  * has. Counts what every chunk has in flight on the way; verify_arena.c compares with the slots. */
 #include <zplan/schedule.h>

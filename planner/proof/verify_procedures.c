@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward
  * reads. */
 #include "verify_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. Where
  * parameters or gradients pass through rings no parameters are there for BW, and what BI adds to gradients has a place
  * of its own after the rest of what waits, from which BW takes it. */

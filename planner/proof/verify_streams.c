@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors that units hand on unchanged: a slot must have each of them once. Found from the model alone: a tensor that
  * flows after the unit that made it keeps its place until a unit changes it. */
 #include "verify_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the first screen leaves out: decisions in full, sources of figures, what lies outside of the arena, how the
  * training differs from a plain one, reasons, other plans, what was rejected. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first screen: whether it fits, the layout, what a step takes, memory, the whole training, why, the next best.
  * What else there is to say is in details.c. */
 #include <assert.h>

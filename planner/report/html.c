@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The HTML report: page/page.html with its style, its scripts and one JSON object in it. Nothing is fetched, and a
  * policy lets the page's own script run alone, so that no text of a plan or a log can. */
 #include "page_internal.h"

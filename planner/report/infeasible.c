@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When nothing fits: the nearest miss, and the changes under which something does (answers/relax.c). */
 #include <zplan/answers.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a run's JSON-lines log. A log that was cut off in the middle of a line is still a log. */
 #include <assert.h>
 #include <math.h>

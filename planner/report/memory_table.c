@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory table: one row for consecutive stages that differ in what they save at most. */
 #include "report_internal.h"
 

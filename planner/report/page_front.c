@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The answer of `zplan FILE --pareto --json`, which the report page draws alongside the plan. */
 #include <math.h>
 #include "page_internal.h"

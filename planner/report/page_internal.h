@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The data of the report page: one JSON object, made here part by part and drawn by the scripts in page/. Parts that a
  * plan does not have are absent. Times are estimates but for those of `run` and `profile`, which are measured. */
 #ifndef ZPLAN_PAGE_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine of the report page: node types in the order in which ranks fill them, and groups of ranks. */
 #include "page_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run measured, for the report page: its log and its profile. */
 #include <math.h>
 #include "page_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of the program and moves, for the report page. */
 #include <zplan/cost.h>
 #include "page_internal.h"

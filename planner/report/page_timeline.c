@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the report page draws a step from. The order tables have up to millions of actions, so the page plays the orders
  * of the plan's stages itself, as planner/cost/pipeline.c does, and compares with the ends that stand here. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the profile that a run's log holds (`zplan run --profile`), and shows measured alongside predicted time. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder: words for choices and stages, groups of equal stages, the events of the simulated step. */
 #ifndef ZPLAN_REPORT_INTERNAL_H
 #define ZPLAN_REPORT_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several plans side by side: decisions, terms of the step, memory of the fullest stage, traffic by axis, price. */
 #include <assert.h>
 #include <math.h>
@@ -89,6 +90,7 @@ static void add_memory(const table *t, zp_rows_alongside *memory, zp_rows_alongs
     host[i] = of[i].host;
     nvme[i] = of[i].nvme;
   }
+  for (int r = ZP_ARENA_CLASSES; r < memory->len; r++) memory->data[r].estimated = true; /* the peak, too */
   compare_bytes(t, memory);
   compare_bytes(t, elsewhere);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chrome trace of the simulated step, and of a measured one where a profile has it: one process per pipeline stage (one
  * rank stands for its tensor and data ranks), with lanes for micro-batches, the end of the step, the host, messages and
  * every queue that something moves on, and a counter of memory. Long steps: the first micro-batches only, which the

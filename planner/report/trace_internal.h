@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the parts of the Chrome trace. */
 #ifndef ZPLAN_TRACE_INTERNAL_H
 #define ZPLAN_TRACE_INTERNAL_H

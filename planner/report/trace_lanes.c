@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes on in a Chrome trace alongside an action of a stage: how long every queue is busy with it, and what the
  * stage holds afterwards. */
 #include <math.h>

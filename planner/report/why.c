@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why this plan: from the terms of its price, and from layouts of what it does not do. */
 #include <math.h>
 #include <zplan/buf.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words and groupings that several reports share. */
 #include <math.h>
 #include <zplan/buf.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPipe (arXiv 1811.06965): all forwards, then all backwards, both in the order of the micro-batches: the first
  * backward of a step is then micro-batch 0, whose gradients overwrite those of the step before. Everything is in flight
  * at the turn. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many micro-batches a stage keeps, without making its order table. An order of its own was played when it was
  * read. */
 #include <zplan/schedule.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Interleaved 1F1B (arXiv 2104.04473, section 2.2). Micro-batches go through in groups: a stage runs a whole group
  * through its first chunk, then through its second, and so on; backward takes the chunks in reverse. Groups have
  * `pipeline` micro-batches; what is left over is spread evenly, the first groups take one more, because a group below

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages without tags: does every stage take those of a neighbour in the order in which they were sent? Transports
  * that match messages by their order alone (NCCL's) have a channel for every sender, receiver and direction. */
 #include <zplan/schedule.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1F1B (PipeDream-flush; arXiv 2006.09503, section 3.2): warm-up forwards, then one forward and one backward in turn,
  * then the remaining backwards. A stage holds at most pipeline - stage micro-batches. */
 #include <zplan/schedule.h>

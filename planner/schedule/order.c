@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One door to all schedules: placement of chunks, order tables. */
 #include <zplan/schedule.h>
 

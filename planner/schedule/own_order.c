@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Orders that are not those of the schedule: a plan file's. Legal are those in which every stage comes to its end, with
  * as many message buffers as that takes. */
 #include <zplan/hash.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An order table as phrases: a run of actions and how often it is repeated, and groups of phrases that are repeated.
  * Plan files state orders so, and trainers follow them so; a table of any number of micro-batches is a few lines. */
 #include <zplan/schedule.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Order tables of all stages, played at once with so many message buffers: does every stage come to its end, and what
  * does every chunk keep on the way? Where the stages wait for each other, the circle in which they do is said. */
 #include <zplan/schedule.h>

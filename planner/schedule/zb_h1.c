@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZB-H1 (arXiv 2401.10241, section 2.1): 1F1B with backward split. Stage s delays its weight gradients by s
  * micro-batches, so that every stage holds as many micro-batches as the first one of 1F1B, and they fill the waits of
  * the drain. Bubble (p - 1)(F + BI - BW). zp_order_split is shared with ZB-H2. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZB-H2 (arXiv 2401.10241, section 2.2): twice as many forwards before the first backward, so that no stage waits
  * between its first and its last action when F, BI and BW are equally long. Every stage holds 2 p - 1 micro-batches. */
 #include <zplan/schedule.h>

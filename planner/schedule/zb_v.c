@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZB-V (arXiv 2405.15362, section 4): the model's first half goes down the stages, the second half comes back up, so
  * that every stage has an early and a late chunk and stage 0 both ends of the model. There is no closed form; the table
  * is made by a list scheduler on equal durations that stays within fixed caps:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and work of the search: a budget in bytes that its arenas hold and one in units of work, so that the same
  * input ends with the same plan on every machine. Nothing is taken away that a plan may still need; near the end of
  * either the search does without what makes it grow, first without measuring more degrees, then without looking into

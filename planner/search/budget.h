@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that a search may hold and the work that it may do, and what it does without near their end. */
 #ifndef ZPLAN_SEARCH_BUDGET_H
 #define ZPLAN_SEARCH_BUDGET_H

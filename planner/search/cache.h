@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What follows from the input and is found out only once: procedures, prices, memos, and the memory that they take.
  * Whether something is known already changes no answer, only the time until it comes. What may find something out takes
  * the cache without const; what takes it const neither adds to it nor uses its arenas. */

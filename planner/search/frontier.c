@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order in which nodes are refined: the least bound first. Degrees wait as a whole until their turn comes, because
  * most of them never have one. Before that a plan of some degrees that look as if they fit is found for every place of
  * the ranking: plans that are known early leave most degrees out. For the same reason the node of all degrees that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What waits: nodes in the order of their bounds. */
 #ifndef ZPLAN_SEARCH_FRONTIER_H
 #define ZPLAN_SEARCH_FRONTIER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a search is asked. Written by zp_search_start, and by nobody afterwards: everyone else sees it const. */
 #ifndef ZPLAN_SEARCH_INPUT_H
 #define ZPLAN_SEARCH_INPUT_H

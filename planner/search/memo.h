@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a search has found out and asks for again: each memo says for which question it holds its answer. */
 #ifndef ZPLAN_SEARCH_MEMO_H
 #define ZPLAN_SEARCH_MEMO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The work of a search goes to all points that are open. Where that leaves a gap, the decisions of the best plan are
  * searched once more, alone: its cuts and homes get then what many points shared, unless they had all of it. So a plan
  * block that pins what the plan says has no faster plan than the search that may decide it all. */

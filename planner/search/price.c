@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a point: looks at it that take ever longer. What memory forces on it, its homes, its cuts simulated.
  * Where the ways to cut are few, all of them are considered and the point is settled. Where they are many, the cut with
  * the least bound and the two extreme ones with the shortest longest stage are simulated, and the point stays open down

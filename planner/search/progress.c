@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a search rejects, leaves out and keeps, each counted once. */
 #include "progress.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a search is: what waits, the bounds of what was left out, the counts of the certificate. */
 #ifndef ZPLAN_SEARCH_PROGRESS_H
 #define ZPLAN_SEARCH_PROGRESS_H

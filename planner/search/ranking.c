@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The best plans, one per triple of degrees, ascending. Equally fast plans have a fixed order, so that the result does
  * not depend on the order in which they are found. */
 #include <math.h>

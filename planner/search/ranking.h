@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The best plans, one per triple of degrees, ascending; of estimates only step_s is known. */
 #ifndef ZPLAN_SEARCH_RANKING_H
 #define ZPLAN_SEARCH_RANKING_H

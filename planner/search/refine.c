@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search: one queue of nodes (frontier.c), and one table of refinements. A node is what is decided so far, a proven
  * bound of all plans that decide so, and its next refinement. Refining it gives a better bound, children in its place,
  * plans, or a refusal with its reason. Nodes whose bound cannot beat the plans that are known by then are refused

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Refining what is decided so far, until plans are left of it: the search itself (refine.c), and what its rows ask. */
 #ifndef ZPLAN_SEARCH_REFINE_H
 #define ZPLAN_SEARCH_REFINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys and texts of what the search rejects and why, each from its one list. */
 #include <zplan/plan.h>
 

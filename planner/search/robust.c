@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefers, of plans that the model cannot tell apart, the one that is less exposed. A state that thousands of ranks
  * share goes with any one of them, and every exchange of it waits for the slowest; a plan that needs half as many, or
  * none, is taken for it where it is not slower by more than the plan block allows (`robust`). Two small spaces are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of the fastest plan that was found: faster cuts, a plan that is less exposed. */
 #ifndef ZPLAN_SEARCH_ROBUST_H
 #define ZPLAN_SEARCH_ROBUST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_search: starts a run, refines all of the space (refine.c), and certifies the best plan. No plan is dropped unless
  * it violates a rule, does not fit, or its proven lower bound exceeds the best one. What is left open is the gap
  * between the best plan and the smallest bound. */

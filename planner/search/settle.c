@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Branch and bound over the cuts of points that are open below the best plan of all: the provers of planner/cuts. */
 #include <assert.h>
 #include <math.h>

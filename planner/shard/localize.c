@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a logical graph and one pattern per node to the graph of one tensor rank: local shapes, local head counts, and
  * the collectives that the patterns imply. An all-reduce stands before the first replicated use of a partial sum, an
  * ENTER before the first use whose gradient is partial; along the sequence it is a reduce-scatter and an all-gather.

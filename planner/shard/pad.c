@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_shard_pad: widths that tensor cores can load, inside. A dimension whose size is no multiple of 16 bytes makes
  * every product with it slow (GPT-2's 50,257 words: half the rate). Where all that reads or makes the dimension takes
  * zeros after it, each rank's share of it is rounded up: parameters and values get more columns, zeros that stay

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The legal tensor-parallel patterns of every op: one table, and the conditions under which a row applies. Elementwise
  * operations have rows together, of one operand and of two, and so have the other ROW operations without rows of their
  * own; their flags say which of them hold.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices for the sharding search: one micro-batch, forward and backward, relative between states rather than exact;
  * the program's steps are priced anew once they exist. Backward counts twice the forward work. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_shard: every segment's best states, with one split per parameter. Parameters that several segments use (tied
  * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder: legal patterns, the search over them, and the local graph made from its answer. */
 #ifndef ZPLAN_SHARD_INTERNAL_H
 #define ZPLAN_SHARD_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search: exact dynamic programming over the nodes in topological order. Its state says, for every tensor that a
  * later node still reads, in which form it exists; two prefixes with equal states have the same futures, so only the
  * cheaper one is kept. The frontier of real models is a handful of tensors wide: a few dozen states a node. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reference formulas for saved activations: Korthikanti et al., arXiv 2205.05198, section 4, bytes of two-byte
  * training. Legend: s sequence, b micro-batch, h hidden, a heads, t tensor ranks, p stages, m chunks a stage, L layers.
  *

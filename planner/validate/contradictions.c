@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows whose columns contradict each other in what was measured, and on what. What the shape says of the parameters is
  * model.c's. */
 #include <math.h>
@@ -31,11 +32,13 @@ static const char *check_step(zp_arena *arena, const zp_measured *run) {
                    seconds);
 }
 
-/* Heads over tensor ranks, and chunks of whole layers: no program of these tables trains with others. */
+/* Heads over tensor ranks, and chunks of whole layers: no program of these tables trains with others, but for those
+ * whose stages are laid out by hand (Megatron-Core, --pipeline-model-parallel-layout). */
 static const char *check_divisions(zp_arena *arena, const zp_measured *run) {
   if (run->heads && run->tensor && run->heads % run->tensor != 0)
     return zp_format(arena, "tp is %d, which does not divide heads, %lld", run->tensor, (long long)run->heads);
-  if (run->layers && run->pipeline > 1 && run->chunks > 1 && run->layers % ((int64_t)run->pipeline * run->chunks) != 0)
+  if (run->layers && run->pipeline > 1 && run->chunks > 1 && !run->lays_out &&
+      run->layers % ((int64_t)run->pipeline * run->chunks) != 0)
     return zp_format(arena, "interleave_v is %d, and %lld layers are no equal chunks of %d stages", run->chunks,
                      (long long)run->layers, run->pipeline);
   if (run->batch && run->data && run->batch % run->data != 0)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comma-separated values as in RFC 4180: fields may be quoted, quotes inside are doubled, quoted fields may hold commas
  * and line ends. A record that breaks these rules is named, not guessed. */
 #include <zplan/buf.h>

@@ -1,12 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs as tables of measured runs print them: the device of the library (frontend/library/hw.dz) they are, and the node
  * around it, which tables do not describe. */
 #include <ctype.h>
 #include <stdlib.h>
 #include "validate_internal.h"
 
-/* Generation, form and memory as they appear in a name. The empty form is the usual one of a generation: it fits names
- * that have none of the others. MiB: what nvidia-smi reports as the board's total, from memory. The library plans with
- * the data sheet's figure in decimal GB, which is less; a run that was measured had all of it. */
+/* Generation, form and memory as they appear in a name. Of generations in a name the longest is meant: GB200 is no
+ * B200, L40S no L4. The empty form is the usual one of a generation: it fits names that have none of the others. MiB:
+ * what nvidia-smi reports as the board's total, from memory; 0: not known. The library plans with the data sheet's
+ * figure in decimal GB, which is less; a run that was measured had all of it. */
 typedef struct gpu_kind {
   const char *generation, *form;
   double memory_gb;
@@ -15,13 +17,37 @@ typedef struct gpu_kind {
 } gpu_kind;
 
 static const gpu_kind kinds[] = {
-    {"v100", "pcie", 16, "v100_pcie_16", 16160}, {"v100", "pcie", 32, "v100_pcie_32", 32510},
-    {"v100", "sxm3", 32, "v100_sxm3_32", 32510}, {"v100", "", 16, "v100_sxm2_16", 16160},
-    {"v100", "", 32, "v100_sxm2_32", 32510},     {"a100", "", 40, "a100_40", 40536},
-    {"a100", "", 80, "a100_80", 81251},          {"h100", "pcie", 80, "h100_pcie", 81559},
-    {"h100", "", 80, "h100_sxm", 81559},         {"h100", "", 96, "h100_sxm_96", 97320},
-    {"h200", "", 141, "h200", 143771},           {"b200", "", 180, "b200", 183359},
-    {"3090", "", 24, "rtx3090", 24576},          {"4090", "", 24, "rtx4090", 24564},
+    {"v100", "pcie", 16, "v100_pcie_16", 16160},
+    {"v100", "pcie", 32, "v100_pcie_32", 32510},
+    {"v100", "sxm3", 32, "v100_sxm3_32", 32510},
+    {"v100", "", 16, "v100_sxm2_16", 16160},
+    {"v100", "", 32, "v100_sxm2_32", 32510},
+    {"a100", "", 40, "a100_40", 40536},
+    {"a100", "", 80, "a100_80", 81251},
+    {"h100", "pcie", 80, "h100_pcie", 81559},
+    {"h100", "", 80, "h100_sxm", 81559},
+    {"h100", "", 96, "h100_sxm_96", 97320},
+    {"h200", "", 141, "h200", 143771},
+    {"b200", "", 180, "b200", 183359},
+    {"3090", "", 24, "rtx3090", 24576},
+    {"4090", "", 24, "rtx4090", 24564},
+    {"gb200", "", 186, "gb200", 0},
+    {"gb300", "", 279, "gb300", 0},
+    {"b300", "", 270, "b300", 0},
+    {"gh200", "", 96, "gh200", 97871},
+    {"gh200", "", 144, "gh200_144", 0},
+    {"h20", "", 96, "h20", 97871},
+    {"h800", "", 80, "h800", 81559},
+    {"h100", "nvl", 94, "h100_nvl", 95830},
+    {"l40s", "", 48, "l40s", 46068},
+    {"l4", "", 24, "l4", 23034},
+    {"a10", "", 24, "a10", 23028},
+    {"a10g", "", 24, "a10g", 23028},
+    {"5090", "", 32, "rtx5090", 32607},
+    {"rtxpro6000", "", 96, "rtx6000_pro", 97887},
+    {"rtx6000pro", "", 96, "rtx6000_pro", 97887},
+    {"mi300x", "", 192, "mi300x", 0},
+    {"mi325x", "", 256, "mi325x", 0},
 };
 
 /* "A100-SXM4-80GB", "NVIDIA A100 80G" -> "a100sxm480gb", "nvidiaa10080g": small letters and digits. */
@@ -44,16 +70,25 @@ double zp_gpu_printed_gb(const char *printed) {
   return 0;
 }
 
-static bool fits_name(const gpu_kind *kind, const char *name, bool formed) {
-  return strstr(name, kind->generation) && strstr(name, kind->form) && (kind->form[0] != '\0') == formed;
+/* The longest generation in a squeezed name; NULL: none. */
+static const char *generation_of(const char *name) {
+  const char *longest = NULL;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strstr(name, kinds[i].generation) && (!longest || strlen(kinds[i].generation) > strlen(longest)))
+      longest = kinds[i].generation;
+  return longest;
+}
+
+static bool fits_name(const gpu_kind *kind, const char *generation, const char *name, bool formed) {
+  return strcmp(kind->generation, generation) == 0 && strstr(name, kind->form) && (kind->form[0] != '\0') == formed;
 }
 
 /* The kind of that name and memory, of those with a form in their name or of the others. Without a memory: the only
  * one. */
-static const gpu_kind *find_kind(const char *name, double gb, bool formed) {
+static const gpu_kind *find_kind(const char *generation, const char *name, double gb, bool formed) {
   const gpu_kind *found = NULL;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    if (!fits_name(&kinds[i], name, formed) || (gb > 0 && gb != kinds[i].memory_gb)) continue;
+    if (!fits_name(&kinds[i], generation, name, formed) || (gb > 0 && gb != kinds[i].memory_gb)) continue;
     if (found) return NULL; /* made with several memories, and the table does not say which */
     found = &kinds[i];
   }
@@ -63,10 +98,12 @@ static const gpu_kind *find_kind(const char *name, double gb, bool formed) {
 const char *zp_gpu_device(const char *printed, double memory_gb) {
   char name[64];
   squeeze(printed, name, sizeof name);
+  const char *generation = generation_of(name);
+  if (!generation) return NULL;
   double gb = zp_gpu_printed_gb(printed) > 0 ? zp_gpu_printed_gb(printed) : memory_gb;
   bool formed = false;
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) formed |= fits_name(&kinds[i], name, true);
-  const gpu_kind *kind = find_kind(name, gb, formed);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) formed |= fits_name(&kinds[i], generation, name, true);
+  const gpu_kind *kind = find_kind(generation, name, gb, formed);
   return kind ? kind->device : NULL;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a measured run, built op by op: a GPT with learned positions, biases and tied embedding, or a LLaMA with
  * RMS norms, rotary positions and a gated MLP; a GPT with rotary positions or ALiBi has no position table.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a row leaves open, by column, and what was taken for it. */
 #include "validate_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One measured run through the planner's own pipeline: model, sharding, lowering, prices, program, simulation. What the
  * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have
  * done; what it does not print about the model is stated as assumed. */
@@ -16,9 +17,10 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
     const char *printed;
     zp_precision precision;
   } names[] = {
-      {"bf16", ZP_PREC_MIXED_BF16},    {"bfloat16", ZP_PREC_MIXED_BF16}, {"fp16", ZP_PREC_MIXED_FP16},
-      {"float16", ZP_PREC_MIXED_FP16}, {"half", ZP_PREC_MIXED_FP16},     {"fp32", ZP_PREC_F32},
-      {"float32", ZP_PREC_F32},
+      {"bf16", ZP_PREC_MIXED_BF16}, {"bfloat16", ZP_PREC_MIXED_BF16},
+      {"fp16", ZP_PREC_MIXED_FP16}, {"float16", ZP_PREC_MIXED_FP16},
+      {"half", ZP_PREC_MIXED_FP16}, {"fp32", ZP_PREC_F32},
+      {"float32", ZP_PREC_F32},     {"tf32", ZP_PREC_F32},
   };
   *precision = ZP_PREC_MIXED_BF16;
   for (size_t i = 0; run->precision && i < sizeof names / sizeof *names; i++)
@@ -29,14 +31,33 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
 /* Most micro-batches times stages that are simulated for one row. */
 enum { MOST_ACTIONS = 20000000 };
 
+/* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
+
+static bool has_context(const zp_measured *run) { return run->context > 1; }
+static bool has_shards(const zp_measured *run) { return run->shard > 1 && run->data > 1 && run->zero > 0; }
+static bool has_experts(const zp_measured *run) { return run->experts > 0; }
+static bool has_adapters(const zp_measured *run) { return run->adapters; }
+
+static const struct {
+  bool (*holds)(const zp_measured *run);
+  const char *why;
+} left_out[] = {
+    {has_adapters, "adapters (LoRA) are not built from a table's columns"},
+    {has_experts, "experts are not built from a table's columns"},
+    {has_context, "context parallelism is outside the planner's space"},
+    {has_shards, "ZeRO inside a group of the data ranks is outside the planner's space"},
+};
+
 /* Why the row is not a question for the planner; NULL when it is. */
 static const char *refuse(zp_arena *arena, const zp_measured *run) {
   zp_precision precision;
   if (!zp_gpu_device(run->gpu, run->gpu_memory_gb))
     return zp_format(arena, "unknown GPU `%s`, or its memory is not printed", run->gpu);
+  if (run->unlike) return run->unlike;
   if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
-  if (run->context > 1) return "context parallelism is outside the planner's space";
+  for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+    if (left_out[i].holds(run)) return left_out[i].why;
   if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
   double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
   if ((double)run->batch / run->data / microbatch * run->pipeline > MOST_ACTIONS)
@@ -52,8 +73,9 @@ static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
   c.node.devices = per_node;
   const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
   bool mesh = strncmp(name, "v100_sxm2", 9) == 0 && per_node == 8; /* no switches before SXM3 */
-  c.node.link =
-      (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
+  bool fifth = device->arch && strcmp(device->arch, "sm_100") == 0;
+  double latency_s = zp_cost_constant(fifth ? ZP_COST_LINK_LATENCY_SM100_S : ZP_COST_LINK_LATENCY_S);
+  c.node.link = (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, latency_s};
   zp_gpu_host(name, &c.node);
   c.node.nics = per_node;
   c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : ZP_USUAL_NETWORK,
@@ -208,6 +230,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   p.software = q.software->name;
   if (!p.by_source) p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
+  /* tensor cores multiply fp32 with 10 bits of the fraction at half their rate in 16 bits (NVIDIA's data sheets) */
+  if (is(full.precision, "tf32") && device->has_bf16) q.machine.flop_per_s = device->flop_per_s_half / 2;
   if (zp_gpu_board_bytes(name) > 0) q.machine.memory_bytes = zp_gpu_board_bytes(name);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =
@@ -229,8 +253,9 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   p.why_not = NULL;
   p.predicted = true;
   zp_open_columns(arena, run, &full, &p);
-  /* that no micro-batch fits is decided without knowing which it was */
-  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits);
+  /* that no micro-batch fits is decided without knowing which it was; what would have fitted recomputed is not */
+  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
+               (!run->recompute && run->fits < 0 && !p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;
 }

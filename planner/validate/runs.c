@@ -1,5 +1,6 @@
-/* Tables of measured runs: header, columns, rows. One table of columns says where every cell goes; a cell that is not
- * what its column wants makes the row malformed, an empty one leaves the field empty. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of measured runs: header and rows. The columns of the table's kind say where every cell goes; a cell that is
+ * not what its column wants makes the row malformed, an empty one leaves the field empty. */
 #include <assert.h>
 #include <ctype.h>
 #include <math.h>
@@ -7,84 +8,15 @@
 #include <stdlib.h>
 #include <zplan/buf.h>
 #include <zplan/diag.h>
-#include "validate_internal.h"
-
-/* UNUSED: known, and said by other columns too. */
-typedef enum cell_kind { CELL_TEXT, CELL_INT, CELL_COUNT, CELL_REAL, CELL_BOOL, CELL_UNUSED } cell_kind;
-
-typedef struct column {
-  const char *title;
-  cell_kind kind; /* INT: int, COUNT: int64_t, both at least 1 unless zero_ok */
-  size_t offset;
-  double scale; /* REAL: to the field's unit */
-  bool zero_ok, required;
-  bool fraction_ok; /* a fraction leaves the field empty: sequences a GPU where tensor ranks share them */
-  double most;      /* numbers, in the column's unit: beyond it nobody trains, and products of them leave 64 bits */
-} column;
-
-#define AT(field) offsetof(zp_measured, field)
-
-static const column published[] = {
-    {"id", CELL_TEXT, AT(id), 0, false, true, false, 0},
-    {"source", CELL_TEXT, AT(source), 0, false, false, false, 0},
-    {"year", CELL_INT, AT(year), 0, false, false, false, 2200},
-    {"model", CELL_TEXT, AT(model), 0, false, false, false, 0},
-    {"layers", CELL_COUNT, AT(layers), 0, false, false, false, 1e5},
-    {"hidden", CELL_COUNT, AT(hidden), 0, false, false, false, 1e6},
-    {"heads", CELL_COUNT, AT(heads), 0, false, false, false, 1e6},
-    {"ffn", CELL_COUNT, AT(ffn), 0, false, false, false, 1e7},
-    {"vocab", CELL_COUNT, AT(vocab), 0, false, false, false, 1e7},
-    {"seq", CELL_COUNT, AT(seq), 0, false, false, false, 1e7},
-    {"params_b", CELL_REAL, AT(parameters), 1e9, false, false, false, 1e6},
-    {"gpu", CELL_TEXT, AT(gpu), 0, false, true, false, 0},
-    {"gpu_mem_gb", CELL_REAL, AT(gpu_memory_gb), 1, false, false, false, 4e5},
-    {"gpus_per_node", CELL_INT, AT(gpus_per_node), 0, false, false, false, 1e6},
-    {"intra_bw_GBps", CELL_REAL, AT(intra_bytes_per_s), 1e9, false, false, false, 1e6},
-    {"inter_bw_GBps_per_gpu", CELL_REAL, AT(inter_bytes_per_s), 1e9, false, false, false, 1e6},
-    {"collective_bw_GBps_per_gpu", CELL_REAL, AT(collective_bytes_per_s), 1e9, false, false, false, 1e6},
-    {"collective_share", CELL_REAL, AT(collective_share), 1, false, false, false, 1},
-    {"n_gpus", CELL_INT, AT(gpus), 0, false, true, false, 1e6},
-    {"tp", CELL_INT, AT(tensor), 0, false, false, false, 1e6},
-    {"pp", CELL_INT, AT(pipeline), 0, false, false, false, 1e6},
-    {"dp", CELL_INT, AT(data), 0, false, false, false, 1e6},
-    {"interleave_v", CELL_INT, AT(chunks), 0, false, false, false, 1e5},
-    {"micro_batch", CELL_COUNT, AT(microbatch), 0, false, false, true, 1e4},
-    {"global_batch", CELL_COUNT, AT(batch), 0, false, false, false, 1e8},
-    {"precision", CELL_TEXT, AT(precision), 0, false, false, false, 0},
-    {"zero_stage", CELL_INT, AT(zero), 0, true, false, false, 3},
-    {"recompute", CELL_TEXT, AT(recompute), 0, false, false, false, 0},
-    {"seq_parallel", CELL_BOOL, AT(sequence), 0, false, false, false, 1},
-    {"offload", CELL_TEXT, AT(offload), 0, false, false, false, 0},
-    {"measured_tflops_per_gpu", CELL_REAL, AT(tflops), 1e12, false, false, false, 1e6},
-    {"measured_iter_s", CELL_REAL, AT(step_s), 1, false, false, false, 1e7},
-    {"measured_mem_gb", CELL_REAL, AT(memory_bytes), 1e9, false, false, false, 4e5},
-    {"notes", CELL_TEXT, AT(notes), 0, false, false, false, 0},
-};
-
-static const column vtrain[] = {
-    {"Parameters (billion)", CELL_UNUSED, 0, 0, false, false, false, 0},
-    {"# GPUs", CELL_INT, AT(gpus), 0, false, true, false, 1e6},
-    {"global batch", CELL_COUNT, AT(batch), 0, false, true, false, 1e8},
-    {"micro batch", CELL_COUNT, AT(microbatch), 0, false, true, false, 1e4},
-    {"hidden size", CELL_COUNT, AT(hidden), 0, false, true, false, 1e6},
-    {"attention heads", CELL_COUNT, AT(heads), 0, false, true, false, 1e6},
-    {"# layers", CELL_COUNT, AT(layers), 0, false, true, false, 1e5},
-    {"sequence length", CELL_COUNT, AT(seq), 0, false, true, false, 1e7},
-    {"tensor parallelism", CELL_INT, AT(tensor), 0, false, true, false, 1e6},
-    {"data parallelism", CELL_INT, AT(data), 0, false, true, false, 1e6},
-    {"pipeline parallelism", CELL_INT, AT(pipeline), 0, false, true, false, 1e6},
-    {"iteration time (ms)", CELL_REAL, AT(step_s), 1e-3, false, true, false, 1e10},
-};
+#include "columns.h"
 
 typedef struct reader {
   zp_arena *arena;
   zp_measured_table *table;
-  const column *columns;
-  int n_columns;
+  const table_kind *kind;
   int *field_of; /* [column]: index in the record, -1 when the table lacks it */
   int n_fields;
   const char *name;
-  bool vtrain;
 } reader;
 
 /* Titles are the same whatever their case and the blanks around them. */
@@ -108,10 +40,10 @@ enum { SHOWN_BYTES = 80 }; /* of a title: whatever a damaged table holds, the me
 /* What no column of ours is called: the table may have more than we read, and may have misspelt what we would. */
 static void note_ignored(reader *r, const zp_strings *header, int line) {
   zp_strings titles = {0};
-  for (int c = 0; c < r->n_columns; c++) zp_push(r->arena, &titles, r->columns[c].title);
+  for (int c = 0; c < r->kind->n_columns; c++) zp_push(r->arena, &titles, r->kind->columns[c].title);
   for (int i = 0; i < header->len; i++) {
     bool known = false;
-    for (int c = 0; c < r->n_columns; c++) known |= r->field_of[c] == i;
+    for (int c = 0; c < r->kind->n_columns; c++) known |= r->field_of[c] == i;
     if (known) continue;
     const char *near = zp_closest(header->data[i], titles.data, titles.len);
     zp_push(r->arena, &r->table->ignored,
@@ -121,19 +53,28 @@ static void note_ignored(reader *r, const zp_strings *header, int line) {
 }
 
 /* Tables may lack optional columns and have further ones. False when a required one is missing. */
-static bool match_header(reader *r, const column *columns, int n, const zp_strings *header) {
-  r->columns = columns;
-  r->n_columns = n;
+static bool match_header(reader *r, const table_kind *kind, const zp_strings *header) {
+  r->kind = kind;
   r->n_fields = header->len;
-  r->field_of = ZP_NEW_ARRAY(r->arena, int, n);
+  r->field_of = ZP_NEW_ARRAY(r->arena, int, kind->n_columns);
   bool all = true;
-  for (int c = 0; c < n; c++) {
+  for (int c = 0; c < kind->n_columns; c++) {
     r->field_of[c] = -1;
     for (int i = 0; i < header->len; i++)
-      if (same_title(header->data[i], columns[c].title)) r->field_of[c] = i;
-    all &= r->field_of[c] >= 0 || !columns[c].required;
+      if (same_title(header->data[i], kind->columns[c].title)) r->field_of[c] = i;
+    all &= r->field_of[c] >= 0 || !kind->columns[c].required;
   }
   return all;
+}
+
+/* "1,002" -> "1002", "64 (0)" -> "64", "4096?" -> "4096", "n/a" and "-" -> "". */
+static const char *plain_number(zp_arena *arena, const char *text) {
+  if (strcmp(text, "n/a") == 0 || strcmp(text, "-") == 0) return "";
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, "");
+  for (; *text && *text != '(' && *text != '?'; text++)
+    if (*text != ',') zp_buf_put(&out, text, 1);
+  return out.data;
 }
 
 static bool parse_number(const char *text, double *value) {
@@ -149,6 +90,7 @@ static const char *store(reader *r, zp_measured *run, const column *c, const cha
   char *field = (char *)run + c->offset;
   double value = 0;
   if (c->kind == CELL_UNUSED) return NULL;
+  if (r->kind->loose && c->kind != CELL_TEXT) text = plain_number(r->arena, text);
   if (*text == '\0') return c->required ? zp_format(r->arena, "%s is empty", c->title) : NULL;
   if (c->kind == CELL_TEXT) {
     *(const char **)field = zp_strdup(r->arena, text);
@@ -222,8 +164,12 @@ static double printed_gigabyte(const zp_measured *run) {
 static void read_notes(zp_measured *run) {
   const char *notes = run->notes;
   if (!run->collective_bytes_per_s && !run->collective_share) run->collective_bytes_per_s = measured_all_reduce(run);
-  run->context = (int)number_after(notes, "cp=");
-  run->kv_heads = kv_heads_of(notes);
+  if (!run->context) run->context = (int)number_after(notes, "cp=");
+  if (!run->kv_heads) run->kv_heads = kv_heads_of(notes);
+  if (!run->shard) run->shard = (int)number_after(notes, "zero1=");
+  if (run->shard < 0 || run->shard == run->data) run->shard = 0;                        /* InternEvo's -1: all */
+  if (contains(notes, "GH200 96 GB")) run->gpu = "GH200-96GB", run->gpu_memory_gb = 96; /* whatever `gpu` has for it */
+  if (contains(notes, "precision assumed")) run->precision = zp_open_precision(run->source);
   run->memory_bytes *= printed_gigabyte(run) / 1e9;
   run->memory_reserved = contains(notes, "reserved");
   run->compiled = contains(notes, "torch.compile");
@@ -240,25 +186,6 @@ static void read_notes(zp_measured *run) {
   run->rotary = llama || contains(notes, "ALiBi") || contains(notes, "rotary");
 }
 
-/* Facts of the vTrain tables that are no columns (measured/README.md, section 4). */
-static void fill_vtrain(const reader *r, zp_measured *run) {
-  run->id = zp_format(r->arena, "%s_%d", r->name, run->line);
-  run->family = r->name;
-  run->source = "vTrain (VIA-Research/vTrain), Megatron-DeepSpeed";
-  run->year = 2022;
-  run->gpu = "A100-SXM4-80GB";
-  run->gpus_per_node = 8;
-  run->intra_bytes_per_s = 300e9;
-  run->inter_bytes_per_s = 12.5e9;
-  run->chunks = 1;
-  run->precision = "fp16";
-  run->offload = "none";
-  run->recompute = "full";
-  run->sequence_said = true;
-  run->zero = 0;
-  run->fits = -1;
-}
-
 /* Words that a cell may hold, ended by NULL; the empty cell is always sound. */
 static const char *check_word(zp_arena *arena, const char *title, const char *cell, const char *const *words) {
   zp_buf list = zp_buf_new(arena);
@@ -272,8 +199,8 @@ static const char *check_word(zp_arena *arena, const char *title, const char *ce
 static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const recompute[] = {"full", "selective", "none", NULL};
   static const char *const offload[] = {"none", "opt_cpu", "opt_param_cpu", "nvme", NULL};
-  static const char *const precision[] = {"bf16", "bfloat16", "fp16", "float16", "half",
-                                          "fp32", "float32",  "fp8",  NULL}; /* fp8 is known and not predicted */
+  static const char *const precision[] = {"bf16", "bfloat16", "fp16",        "float16",   "half",  "fp32",  "float32",
+                                          "tf32", "fp8",      "fp8_current", "fp8_block", "mxfp8", "nvfp4", NULL};
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
   if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);
   return wrong ? wrong : check_word(arena, "precision", run->precision, precision);
@@ -288,6 +215,19 @@ static const char *check_degrees(zp_arena *arena, const zp_measured *run) {
   if (run->batch && run->data && run->microbatch && run->batch % (run->data * run->microbatch) != 0)
     return zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)run->batch,
                      run->data, (long long)run->microbatch);
+  return NULL;
+}
+
+/* Experts lie on data and context ranks, parameters are sharded over data ranks. */
+static const char *check_groups(zp_arena *arena, const zp_measured *run) {
+  int context = run->context > 0 ? run->context : 1;
+  if (run->expert > 1 && !run->experts && !run->unlike)
+    return zp_format(arena, "ep is %d, and the model has no experts", run->expert);
+  if (run->experts && run->expert > 1 && run->experts % run->expert != 0)
+    return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert, (long long)run->experts);
+  if (run->experts && !run->top_k && !run->unlike) return "experts without top_k";
+  if (run->shard > 1 && run->data && (int64_t)run->data * context % run->shard != 0)
+    return zp_format(arena, "shard_group is %d, which does not divide %d data ranks", run->shard, run->data * context);
   return NULL;
 }
 
@@ -315,6 +255,7 @@ static const char *check_id(const reader *r, const zp_measured *run) {
 static const char *check_run(const reader *r, const zp_measured *run) {
   const char *wrong = check_words(r->arena, run);
   if (!wrong) wrong = check_degrees(r->arena, run);
+  if (!wrong) wrong = check_groups(r->arena, run);
   if (!wrong) wrong = check_collectives(run);
   if (!wrong) wrong = zp_run_contradiction(r->arena, run);
   if (!wrong) wrong = check_chunks(r->arena, run);
@@ -324,18 +265,21 @@ static const char *check_run(const reader *r, const zp_measured *run) {
 static const char *read_run(reader *r, const zp_strings *fields, zp_measured *run) {
   if (fields->len != r->n_fields)
     return zp_format(r->arena, "%d fields where the header has %d", fields->len, r->n_fields);
-  for (int c = 0; c < r->n_columns; c++) {
+  for (int c = 0; c < r->kind->n_columns; c++) {
     if (r->field_of[c] < 0) continue;
-    const char *wrong = store(r, run, &r->columns[c], fields->data[r->field_of[c]]);
+    const char *wrong = store(r, run, &r->kind->columns[c], fields->data[r->field_of[c]]);
     if (wrong) return wrong;
-    if (r->columns[c].offset == AT(sequence)) run->sequence_said = *fields->data[r->field_of[c]] != '\0';
+    if (r->kind->columns[c].offset == offsetof(zp_measured, sequence))
+      run->sequence_said = *fields->data[r->field_of[c]] != '\0';
   }
-  if (r->vtrain) {
-    fill_vtrain(r, run);
-    return check_run(r, run);
+  if (r->kind->fill) {
+    r->kind->fill(r->arena, run, r->name);
+  } else {
+    run->family = family_of(r->arena, run->id);
+    read_notes(run);
   }
-  run->family = family_of(r->arena, run->id);
-  read_notes(run);
+  if (run->step_s <= 0 && run->tokens_per_s > 0)
+    run->step_s = (double)(run->batch * run->seq) / (run->tokens_per_s * run->gpus);
   return check_run(r, run);
 }
 
@@ -346,12 +290,15 @@ static zp_measured_table *read_header(reader *r, const zp_strings *header, int l
     *error = zp_format(r->arena, "line %d: two columns are called `%s`", line, header->data[twice]);
     return NULL;
   }
-  r->vtrain = match_header(r, vtrain, sizeof vtrain / sizeof *vtrain, header);
-  if (!r->vtrain && !match_header(r, published, sizeof published / sizeof *published, header)) {
+  int k = 0;
+  while (k < ZP_TABLE_KINDS && !match_header(r, &zp_table_kinds[k], header)) k++;
+  if (k == ZP_TABLE_KINDS) {
     bool other = header->len == 1 && strpbrk(header->data[0], ";\t");
-    *error = zp_format(r->arena,
-                       "the header has neither the columns of published runs (id, gpu, n_gpus, ...) nor vTrain's%s",
-                       other ? "; fields are separated by commas" : "");
+    *error =
+        zp_format(r->arena,
+                  "the header has neither the columns of published runs (id, gpu, n_gpus, ...) nor those of vTrain, "
+                  "Megatron-Bridge, AutoModel or SimuMax%s",
+                  other ? "; fields are separated by commas" : "");
     return NULL;
   }
   r->table = ZP_NEW(r->arena, zp_measured_table);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Error statistics of predictions, by family. */
 #include <assert.h>
 #include <math.h>
@@ -75,7 +76,17 @@ static void count_open(zp_arena *arena, zp_validation *v, const char *column) {
   v->open.data[at].rows++;
 }
 
+static void count_left_out(zp_arena *arena, zp_validation *v, const char *why) {
+  int at = 0;
+  while (at < v->left_out.len && strcmp(v->left_out.data[at].why, why) != 0) at++;
+  zp_left_out none = {why, 0};
+  if (at == v->left_out.len) zp_push(arena, &v->left_out, none);
+  v->left_out.data[at].rows++;
+}
+
 void zp_validation_score(zp_arena *arena, zp_validation *v) {
+  for (int i = 0; i < v->rows.len; i++)
+    if (!v->rows.data[i].predicted) count_left_out(arena, v, v->rows.data[i].why_not);
   for (int i = 0; i < v->rows.len; i++)
     for (int k = 0; k < v->rows.data[i].open.len; k++) count_open(arena, v, v->rows.data[i].open.data[k].column);
   for (int i = 0; i < v->rows.len; i++) {

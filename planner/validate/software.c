@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which software profile stands for a measured run: by the row's source, or by its year where the source is not listed.
  * The profiles themselves: ../software. */
 #include <zplan/profile.h>

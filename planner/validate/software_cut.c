@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the measured software cuts the model into stages: by layers, by units, by parameters or by products. Units:
  * embedding, layers, head. */
 #include "validate_internal.h"

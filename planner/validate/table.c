@@ -1,64 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan validate` prints: a table of families, what was assumed and what was not predicted; or JSON. */
 #include <math.h>
-#include <zplan/buf.h>
+#include <zplan/table.h>
 #include "validate_internal.h"
 
-static void family_line(zp_buf *out, zp_arena *arena, const zp_family_score *f) {
-  const char *time = f->n
-                         ? zp_format(arena, "%7.1f %+7.1f %+7.1f", f->mean_abs_error_pct, f->bias_pct, f->max_error_pct)
-                         : "      -       -       -";
-  const char *tau = isnan(f->kendall_tau) ? "-" : zp_format(arena, "%.2f", f->kendall_tau);
-  const char *memory = f->memory_n ? zp_format(arena, "%.1f", f->memory_mean_abs_error_pct) : "-";
-  const char *fit = f->fit_total ? zp_format(arena, "%d/%d", f->fit_agree, f->fit_total) : "-";
-  zp_buf_line(out, "%-14s %4d %s %6s %8s %9s", f->name, f->n, time, tau, memory, fit);
+static void add_family(zp_arena *arena, zp_table *table, const zp_family_score *f) {
+  const char *cells[] = {f->name,
+                         zp_format(arena, "%d", f->n),
+                         f->n ? zp_format(arena, "%.1f", f->mean_abs_error_pct) : "-",
+                         f->n ? zp_format(arena, "%+.1f", f->bias_pct) : "-",
+                         f->n ? zp_format(arena, "%+.1f", f->max_error_pct) : "-",
+                         isnan(f->kendall_tau) ? "-" : zp_format(arena, "%.2f", f->kendall_tau),
+                         f->memory_n ? zp_format(arena, "%.1f", f->memory_mean_abs_error_pct) : "-",
+                         f->fit_total ? zp_format(arena, "%d/%d", f->fit_agree, f->fit_total) : "-"};
+  zp_table_add(arena, table, cells);
 }
 
-/* Reasons with the number of rows they hold for. */
+static const char *rows_of(zp_arena *arena, int rows, const char *what) {
+  return zp_format(arena, "  %4d %s  %s\n", rows, rows == 1 ? "row " : "rows", what);
+}
+
 static void not_predicted(zp_buf *out, const zp_validation *v) {
-  bool title = false;
-  for (int i = 0; i < v->rows.len; i++) {
-    const char *why = v->rows.data[i].why_not;
-    int rows = 0;
-    bool first = why != NULL;
-    for (int j = 0; why && j < v->rows.len; j++) {
-      bool same = v->rows.data[j].why_not && strcmp(v->rows.data[j].why_not, why) == 0;
-      if (same && j < i) first = false;
-      rows += same;
-    }
-    if (!first) continue;
-    if (!title) zp_buf_line(out, ""), zp_buf_line(out, "not predicted:");
-    title = true;
-    zp_buf_line(out, "  %4d rows: %s", rows, why);
-  }
+  int rows = 0;
+  for (int i = 0; i < v->left_out.len; i++) rows += v->left_out.data[i].rows;
+  if (!rows) return;
+  zp_buf_line(out, "\n%d of %d rows are not predicted:", rows, v->rows.len);
+  for (int i = 0; i < v->left_out.len; i++)
+    zp_buf_puts(out, rows_of(out->arena, v->left_out.data[i].rows, v->left_out.data[i].why));
 }
 
 static void assumptions(zp_buf *out, const zp_validation *v) {
   int rows = 0;
   for (int i = 0; i < v->rows.len; i++) rows += v->rows.data[i].open.len > 0;
   if (!rows) return;
-  zp_buf_line(out, "");
-  zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it. By column:", rows);
+  zp_buf_line(out, "\n%d row%s something open that was assumed: --json lists it. By column:", rows,
+              rows == 1 ? " leaves" : "s leave");
   for (int i = 0; i < v->open.len; i++)
-    zp_buf_line(out, "  %4d rows: %s", v->open.data[i].rows, v->open.data[i].column);
+    zp_buf_puts(out, rows_of(out->arena, v->open.data[i].rows, v->open.data[i].column));
 }
 
 static void not_decided(zp_buf *out, const zp_validation *v) {
   int open = 0;
   for (int i = 0; i < v->families.len; i++) open += v->families.data[i].fit_open;
   if (open == 0) return;
-  zp_buf_line(out, "");
-  zp_buf_line(out, "%d runs or claims say too little to decide whether they fit: no shape, or no micro-batch", open);
+  zp_buf_line(out, "\n%d runs or claims say too little to decide whether they fit: no shape, or no micro-batch", open);
 }
 
-const char *zp_validation_text(zp_arena *arena, const zp_validation *v) {
-  zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "%-14s %4s %7s %7s %7s %6s %8s %9s", "family", "n", "mean %", "bias %", "max %", "tau", "memory %",
-              "fit");
-  for (int i = 0; i < v->families.len; i++) family_line(&out, arena, &v->families.data[i]);
+void zp_validation_show(zp_page *page, const zp_validation *v) {
+  static const zp_column columns[] = {{"family", 14, 8, 0},  {"n", 4, 0, 0},     {"mean %", 6, 0, 0},
+                                      {"bias %", 7, 0, 1},   {"max %", 7, 0, 3}, {"tau", 5, 0, 2},
+                                      {"memory %", 8, 0, 0}, {"fit", 7, 0, 0}};
+  zp_buf out = zp_buf_new(page->out.arena);
+  zp_table table = {.columns = columns, .n = sizeof columns / sizeof *columns};
+  for (int i = 0; i < v->families.len; i++) add_family(page->out.arena, &table, &v->families.data[i]);
+  zp_page_table(page, &table);
   assumptions(&out, v);
   not_decided(&out, v);
   not_predicted(&out, v);
-  return out.data;
+  zp_page_lines(page, out.data);
 }
 
 static zp_json *family_json(const zp_family_score *f) {
@@ -112,6 +111,9 @@ zp_json *zp_validation_json(const zp_validation *v) {
   zp_json *families = zp_json_set(o, "families", zp_json_array()), *rows = zp_json_set(o, "rows", zp_json_array());
   for (int i = 0; i < v->families.len; i++) zp_json_append(families, family_json(&v->families.data[i]));
   for (int i = 0; i < v->rows.len; i++) zp_json_append(rows, row_json(&v->rows.data[i]));
+  zp_json *left_out = zp_json_set(o, "left_out", zp_json_object()); /* rows that a reason keeps from a prediction */
+  for (int i = 0; i < v->left_out.len; i++)
+    zp_json_set_int(left_out, v->left_out.data[i].why, v->left_out.data[i].rows);
   zp_json *open = zp_json_set(o, "open", zp_json_object()); /* rows that leave a column open */
   for (int i = 0; i < v->open.len; i++) zp_json_set_int(open, v->open.data[i].column, v->open.data[i].rows);
   return o;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside this folder: CSV records, the model of a row, which software profile stands for it. */
 #ifndef ZPLAN_VALIDATE_INTERNAL_H
 #define ZPLAN_VALIDATE_INTERNAL_H
@@ -54,6 +55,10 @@ double zp_run_flop(const zp_measured *run, bool hardware);
 /* ---- contradictions.c ---- */
 /* Where columns of the row contradict each other; NULL: nowhere, or it leaves too much open. */
 const char *zp_run_contradiction(zp_arena *arena, const zp_measured *run);
+
+/* ---- sources.c ---- */
+/* Precision of a source's runs where its tables have none: NULL where its programs say nothing either. */
+const char *zp_open_precision(const char *source);
 
 /* ---- software_cut.c ---- */
 /* First units of the stages, stages + 1 numbers. Arena. */

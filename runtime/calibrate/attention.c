@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, f32 on all cores, forward and backward. Rows: attention_forward_256x64, the rate for sequences of 256
  * positions and heads of 64, causal, over lengths and head sizes; sparse_attention_forward_64x32, that of pairs of
  * blocks of 64 positions and heads of 32, over sizes of blocks and heads. */

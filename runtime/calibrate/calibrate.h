@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the measuring program: timing, output and one function per kind of measurement. */
 #ifndef ZPLAN_CALIBRATE_H
 #define ZPLAN_CALIBRATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sequential write (synced) and read of one file in a folder, as checkpoints do. The read may come from the page cache
  * where the system does not drop it when asked. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rates of matrix products over a grid of shapes, through the runtime's zpr_gemm. Rows: gemm_f32_t2_nt_256x64x1024, the
  * rate of one rank with 2 threads for m x n x k. Kinds are the three products of a linear layer: nt forward, the rows
  * of the weight are columns of the product; nn gradient of the inputs; tn gradient of the weight.

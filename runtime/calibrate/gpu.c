@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One GPU: products over a grid of shapes in half precision and f32, copies in its memory and over PCIe, what a launch
  * takes, and how much of its memory a context and cuBLASLt hold. Times are those of events in the stream. Products get
  * random operands: with zeros a GPU draws less power and runs faster than in training (H. He, "Strangely, matrix

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What multiplies matrices on this processor, and how fast: one product of GPT-2's size on one thread, for each dtype
  * that a trainer may have. Rows: products_f32, whose `how` names library and kernels. */
 #include "calibrate.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages and all-reduces in pairs of ranks of this machine, all pairs at the same time, through the runtime's own
  * collectives: what ranks that share cores, or memory's bandwidth, take from each other is in the times. */
 #include <stdlib.h>

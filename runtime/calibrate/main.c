@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan-calibrate: measures this machine with the kernels and messages that trainers use. `zplan calibrate` runs it and
  * turns its rows into a file.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels, f32 on all cores, as generated ones are: what a call takes by the bytes that it moves, and by its
  * arithmetic where that is more.
  *

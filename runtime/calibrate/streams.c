@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a step, f32 on all cores: norm and optimizer over flat buffers that no cache holds, cut into the blocks of
  * the trainer's update. */
 #include <stdlib.h>

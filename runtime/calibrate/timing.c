@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long a call takes on a machine that may be busy with something else. */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Saving and loading checkpoints that know no layout: logical tensors with global shapes, so any plan resumes any
  * other's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the checkpoint files: safetensors files, folders, the manifest, and the phases of saving. */
 #ifndef ZPLAN_RT_CHECKPOINT_H
 #define ZPLAN_RT_CHECKPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of checkpoints: step_000120/ for each, `latest` with the name of one, and hidden temporary folders. */
 #define _GNU_SOURCE
 #include <dirent.h>

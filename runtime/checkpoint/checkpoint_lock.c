@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One run at a time in a folder of checkpoints: two would prune each other's and point `latest` to and fro.
  *
  * Rank 0 holds a lock of the kernel on FOLDER/.lock, which ends with the process, whatever ends it; what stands in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* manifest.json: what a checkpoint is of, and what its files must be. It is written last, so it also says "complete".
  * Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was; where it looks for
  * their beginning itself `variance`, its norms so far, or `freezes_at`, what it found (variance_freeze.c);

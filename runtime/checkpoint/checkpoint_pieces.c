@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensors a checkpoint has, which ranks write what of them, and the transfer between arena and file.
  *
  * Files hold logical tensors, so a rank's part of one is a list of pieces (zpr_param_pieces). Who writes:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of given weights: read from their files piece by piece, brought into the order of the parameter, converted.
  *
  * What stands in the file in the parameter's order is read as it is asked for. What does not (GPT-2's matrices, which

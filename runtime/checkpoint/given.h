@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that a run starts from instead of drawn ones: values in safetensors files of any program, found by a map that
  * the command writes (`zplan run --init`). The map is all that is known here: files, and which of their elements stand
  * where in which parameter. */

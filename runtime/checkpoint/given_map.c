@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The map of given weights, as JSON:
  *
  *   {"format": "zplan-weights", "version": 1, "source": "gpt2/", "files": [{"path": "gpt2/model.safetensors", "bytes":

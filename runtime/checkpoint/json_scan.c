@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A strict reader of the JSON in safetensors headers and manifests, and the writer of their strings. It never reads
  * beyond the text, limits depth, checks numbers for overflow, and refuses what those files never have: control
  * characters in strings, fractions where sizes are meant. */

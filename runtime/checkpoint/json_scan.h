@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON of safetensors headers, manifests and maps, read strictly. */
 #ifndef ZPLAN_RT_JSON_SCAN_H
 #define ZPLAN_RT_JSON_SCAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sum of a piece of a checkpoint: of a file's header, or of one tensor in it.
  *
  * Every element (2, 4 or 8 bytes, little-endian, as an unsigned number v) at place i of its piece adds mix(v + (i + 1)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run goes on from a checkpoint: what of data, batch and seed is not what it was.
  *
  * What is kept is the number of samples that have been used. Another batch goes on with the sample after the last one,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files of checkpoints: the list of tensors, its header, and lookups. All tensors of a file
  * have one dtype, so sorting by name is also the order of descending alignment that the format asks writers for. */
 #include <errno.h>

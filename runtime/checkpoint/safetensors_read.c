@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of safetensors files that somebody else may have written: sizes, offsets and names are checked before they
  * are used. Part of libzplanrt and of the compiler's exchange/weights: libc, json_scan.c, and no more. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SHA-256 (FIPS 180-4), of texts that a manifest answers for: `sha256sum` says the same. */
 #include <string.h>
 #include "checkpoint.h"

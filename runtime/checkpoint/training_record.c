@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of a training, as its checkpoints keep them: one table, from which it is written, and with which a run
  * that goes on tells what was changed since. Changes are taken, as no state depends on them; only not in silence.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to comm.c, comm_levels.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for
  * them. */
 #ifndef ZPLAN_RT_COMM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges of heads in a context group: what goes to a rank is put together, and heads of all positions stand as the
  * slots of an exchange (comm_slots.c). Copies and sums are those of the device. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums and gathers over several nodes with m > 1 members of the group each, on memory of the host, in two levels.
  *
  * Sent to its owner by everybody, a chunk of a sum would leave each node m times, m times as much as of a ring. So the

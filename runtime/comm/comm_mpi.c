@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The only file that knows MPI: point-to-point messages for comm.c. Requests live in a fixed table; a handle is an
  * index. */
 #include <mpi.h>

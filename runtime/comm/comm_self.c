@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transport of a run with one rank: no peers, so nothing is ever sent. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges of slots in an expert group, or of heads in a context group, on memory of the host. */
 #include <string.h>
 #include "comm.h"

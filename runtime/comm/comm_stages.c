@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages along the pipeline: which rank has the neighbouring part of the model, tags, buffers; and how they go
  * between ranks over the host's transport.
  *

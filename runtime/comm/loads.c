@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads of experts from micro-batches to the sign that moves a bias.
  *
  * The gradient of such a bias is 0 until all gradients are summed (zpr_param.zero_first); then the sign goes to where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: loads of experts, which biases of gates move against (zpr_recipe.sign_rate, arXiv 2412.19437,
  * section 2.1.2). Choices are counted in 64-bit integers from the kernel to the sign: a sum in f32 would stand still,
  * and a bias move the wrong way, where counts pass 2^24. */

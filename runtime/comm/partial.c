@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of which every tensor rank has a part: of parameters that all of them hold whole, where each has its own
  * positions of every sample (norm weights, biases). Summed once a step.
  * With ZeRO 1 to 3 the data ranks have scattered them before, and every rank sums what it has in its shards: the same

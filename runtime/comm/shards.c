@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buckets, the instances of runs, over the data ranks that hold the same. With ZeRO 1 to 3 these ranks own pieces of
  * them: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its
  * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with

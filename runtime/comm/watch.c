@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that waits for another one says so when it lasts, and ends the run when it lasts too long: a process that is
  * stopped and a link that is dead say nothing, and neither MPI nor NCCL takes notice of them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waits for other ranks: reported after a while, ended when they last too long (watch.c). */
 #ifndef ZPLAN_RT_WATCH_H
 #define ZPLAN_RT_WATCH_H

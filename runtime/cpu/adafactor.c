@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor's passes over the threads of a rank (../optimizer/adafactor.c): of sums a tensor is a task, else a piece of
  * a fixed size, so that sums do not depend on the threads. */
 #include "adafactor.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena of a rank: exactly as large as the plan says, between two guard pages. With --check-memory it is filled
  * with a pattern first, and the highest byte that no longer shows it is the measured peak. 0xE7 is chosen because no
  * ordinary number ends in it: as the last byte of an f32 or f64 it means a magnitude beyond 1e24. */

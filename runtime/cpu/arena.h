@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* With --check-memory: which bytes of a part of the arena were written, up to the last one. */
 #ifndef ZPLAN_RUNTIME_CPU_ARENA_H
 #define ZPLAN_RUNTIME_CPU_ARENA_H

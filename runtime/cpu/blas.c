@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products over the threads of a rank. A library runs one thread a call; this rank's threads share a product by
  * strips of its longer side. Which library multiplies is decided once, when the device is opened. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The start of matrix products; zpr_gemm itself is in rt.h. */
 #ifndef ZPLAN_RT_BLAS_H
 #define ZPLAN_RT_BLAS_H

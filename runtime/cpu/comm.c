@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives and messages of an arena that is memory of the host: those of comm.c as they are. */
 #include <assert.h>
 #include <string.h>

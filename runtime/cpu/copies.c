@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CPU ranks compute in memory of the host: copies between tiers are done at once. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts, spread over the threads of a rank: a gate by samples, dispatch and combine by tokens. Every task
  * writes places of its own, so the number of threads changes nothing. The experts' products are in blas.c. */
 #include "loads.h"

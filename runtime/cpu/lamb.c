@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LAMB over the threads of a rank (../optimizer/lamb.c): a block is a task. */
 #include "lamb.h"
 

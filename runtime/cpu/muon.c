@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What Muon does alongside products over the threads of a rank (../optimizer/muon.c), by pieces of a fixed size, so
  * that sums do not depend on the threads. */
 #include "muon.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of 16-bit operands: tiles of the result are computed in f32 and every element of it is rounded once; those
  * of gradients, to which more is added later, are f32 and computed, and added to, where they are. Where the processor
  * multiplies bf16 itself, the library reads the operands where they are; otherwise tiles of them are widened and

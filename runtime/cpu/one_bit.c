@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit Adam does over the threads of a rank (../optimizer/one_bit.c). */
 #include "one_bit.h"
 #include "state.h"

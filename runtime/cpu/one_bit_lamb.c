@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit LAMB does over the threads of a rank (../optimizer/one_bit_lamb.c): a block is a task. */
 #include "one_bit_lamb.h"
 #include "state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit Adam with ZeRO 1 does over the threads of a rank (../optimizer/one_bit_shards.c). */
 #include "one_bit_shards.h"
 #include "state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels that a trainer calls, spread over the threads of its rank. Results do not depend on the number of
  * threads: tasks are independent, and where something is summed over rows it is summed over ZPK_CHUNKS fixed chunks, in
  * order. */

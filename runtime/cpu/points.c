@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Points in time of CPU ranks: their steps are done when they return, so a point is the clock. */
 #include <assert.h>
 #include <stdlib.h>

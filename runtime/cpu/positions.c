@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies, means and gradients of positions over the threads of a rank. */
 #include <assert.h>
 #include "state.h"

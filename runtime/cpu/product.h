@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A product on its way from zpr_gemm to a library: private to blas.c and narrow_product.c. */
 #ifndef ZPLAN_RT_PRODUCT_H
 #define ZPLAN_RT_PRODUCT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Incremental decoding: what of a forward pass the positions of a stretch need, over the threads of a rank. Attention
  * reads keys and values where earlier calls have left them; tokens come to the slots of their experts and back. */
 #include "device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Norm and optimizer over the blocks of the flat buffers: a block is a task of the threads. */
 #include <assert.h>
 #include "device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 0/1 Adam does over the threads of a rank (../optimizer/zero_one_adam.c): a block is a task. */
 #include "zero_one_adam.h"
 #include "state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor's passes on the GPU (../optimizer/adafactor.c): a launch each, a tensor at a time. */
 #include "adafactor.h"
 #include "cuda.h"

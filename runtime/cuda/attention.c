@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of a trainer on a GPU, on tensor cores or not, with what is done before and after its kernels: tables of
  * relative biases spread, their gradients summed. Arguments are those of kernels/include/zplan/zpd.h, blocks those of
  * zpd_mma_geometry.h. */

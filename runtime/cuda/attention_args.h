@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments of the device's attention from those of zpk.h, for the runtime and for tests of kernels. */
 #ifndef ZPLAN_RT_CUDA_ATTENTION_ARGS_H
 #define ZPLAN_RT_CUDA_ATTENTION_ARGS_H

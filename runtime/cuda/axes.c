@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One axis made one number, positions by number, windows over them, matrices turned over, and squared errors, on the
  * GPU. */
 #include "cuda.h"

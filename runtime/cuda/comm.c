@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives and messages of an arena on a GPU: by NCCL (nccl.c), or staged: pieces go down to pinned memory of the
  * host, through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are
  * counted. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is exchanged side by side: slots of an expert group, heads of a context group, and records of 1-bit Adam. By
  * NCCL, or staged. */
 #include "cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies between the arena and memory of the host, in a stream for each direction, so that both run alongside kernels.
  *
  * A ticket is the copy's number in its direction, doubled, and the direction. Its event is one of a few that take

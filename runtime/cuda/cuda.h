@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the GPU back end: its state, how trouble is told, how kernels are started. */
 #ifndef ZPLAN_RT_CUDA_H
 #define ZPLAN_RT_CUDA_H

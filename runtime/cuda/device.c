@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's GPU: which one, its context, stream and the module with the trainer's kernels. */
 #include "cuda.h"
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts on the GPU: kernels of kernels/cuda/zpd_experts.cuh. Products of experts are in products.c. */
 #include <assert.h>
 #include "cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the CUDA driver and cuBLASLt where the system has them. */
 #include "gpu_api.h"
 #include <dlfcn.h>

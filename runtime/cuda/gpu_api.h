@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: the functions of the CUDA driver and of cuBLASLt that GPU trainers and `zplan calibrate` call. Both
  * libraries are opened when they are there, so that no CUDA package is needed to build or link anything. Types and
  * constants are those of the public API (CUDA Driver API, cuBLASLt API); values that the API fixes are spelled out

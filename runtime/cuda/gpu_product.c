@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A table of the products that were asked for: descriptors and the algorithm of each. */
 #include "gpu_product.h"
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: matrix products by cuBLASLt, for trainers and for `zplan calibrate`. What a product needs alongside its
  * operands is made once: descriptors, and the algorithm, which is the first that cuBLASLt's heuristic names under
  * preferences that never change. So it follows from the product's shape, the GPU and the version of the library alone,

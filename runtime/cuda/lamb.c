@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What LAMB does on the GPU (../optimizer/lamb.c): a launch for the moments of all segments and their squares, one for
  * the parameters. The segments of a list without its empty blocks are in both tables, in one order. */
 #include <assert.h>

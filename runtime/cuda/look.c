@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logits of a forward pass for whoever looks at them, copied to the host: the rows that are asked for, of a vocabulary
  * that is split over the tensor ranks all of it. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arena on the GPU: one allocation, exactly as large as the plan says, and the ways into it and out of it. With
  * --check-memory it is filled with a pattern first, as on the host (cpu/arena.c). */
 #include "cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What Muon does alongside products on the GPU (../optimizer/muon.c): a launch each, of the whole matrix. */
 #include "muon.h"
 #include "cuda.h"

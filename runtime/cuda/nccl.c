@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between GPUs by NCCL, which is opened when it is there. It has not run on GPUs yet.
  *
  * Activations of tensor groups are summed by NCCL's own all-reduce. Gradients are summed in rank order, as everywhere

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the files that call NCCL: its functions, communicators, and how trouble is told. */
 #ifndef ZPLAN_RT_NCCL_H
 #define ZPLAN_RT_NCCL_H

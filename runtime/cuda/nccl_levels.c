@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over several nodes with several members of the group each, by NCCL's sends, in two levels:
  * runtime/comm/comm_levels.c says why and how. Sums of a node are made where this rank's part of them was, in the
  * gradients. Rounded ones leave from the scratch memory and arrive there, where parts of the node are no longer

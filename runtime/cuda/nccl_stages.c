@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages of the pipeline by NCCL, also between several chunks of a stage. It has not run on GPUs yet.
  *
  * A channel is a communicator of two ranks in which one sends, upwards or downwards, and the other receives; messages

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looks after NCCL while the host waits for the GPU. NCCL's kernels spin until the other ranks have come; when one of
  * them is gone its proxy threads notice, and ncclCommGetAsyncError says so to whoever asks, but the kernel goes on. */
 #include <time.h>

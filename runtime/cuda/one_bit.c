@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit Adam does on the GPU (../optimizer/one_bit.c). A block is the whole of a parameter: a launch each. */
 #include "one_bit.h"
 #include "cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit LAMB does on the GPU (../optimizer/one_bit_lamb.c): a launch over all segments each. */
 #include "one_bit_lamb.h"
 #include <assert.h>

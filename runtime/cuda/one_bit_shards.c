@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 1-bit Adam with ZeRO 1 does on the GPU (../optimizer/one_bit_shards.c). A block is what an owner has of a
  * parameter: a launch each. */
 #include "one_bit_shards.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels that a trainer calls, started in this rank's stream. Arguments are those of
  * kernels/include/zplan/zpd.h. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What moves alongside the units: with ZeRO 2 and 3 the next unit's parameters come while a unit computes, and
  * gradients of the one before go; with ZeRO 0 and 1 the gradients of the last micro-batch are summed over the data
  * ranks. That has a lane of its own; events keep it and the units apart:

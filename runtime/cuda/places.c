@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where CUDA's libraries may be. Wheels: pip puts those of NVIDIA into nvidia/PART/lib of a folder of packages
  * (cuda_nvrtc, cublas, nccl; since CUDA 13 all in cu13). Which folders of packages python3 has is read off the folder
  * of the python3 that a shell would find, so that no process need be started: a rank under mpirun had better not

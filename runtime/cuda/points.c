@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Points in time of a GPU: events in the stream of the units, which the GPU passes when the work before them is done.
  * So the time of a step is that between its begin and the next one's in the stream, and where the host gives work more
  * slowly than the GPU does it, the wait for the host is in it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies, means and gradients of positions on the GPU. */
 #include "cuda.h"
 #include <assert.h>

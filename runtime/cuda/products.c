@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of a trainer: row-major matrices of the program's dtype, by cuBLASLt (gpu_product.h), in the stream of the
  * units and with the stage's workspace. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Before the first message everything that a step starts is loaded, and every rank is connected to those it talks to.
  *
  * CUDA loads a kernel when it is first asked for (CUDA_MODULE_LOADING=LAZY, the default since CUDA 12.2), cuBLASLt its

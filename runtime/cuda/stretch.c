@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Incremental decoding on a GPU: attention of some queries. What the other step functions do for some positions follows
  * from where their operands begin. */
 #include <assert.h>

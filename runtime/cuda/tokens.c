@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens of a batch: two places in pinned memory take turns, so that a batch is made and copied while the GPU computes
  * with the one before. */
 #include "cuda.h"

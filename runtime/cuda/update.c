@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a step on the GPU: loss, norm, decision, optimizer. Norm and optimizer are one launch each, over a table
  * of the blocks (kernels/cuda/zpd_step.cuh).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end on a GPU: tables of blocks for kernels that take all of them in one launch (update.c). */
 #ifndef ZPLAN_RT_CUDA_UPDATE_H
 #define ZPLAN_RT_CUDA_UPDATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 0/1 Adam does on the GPU (../optimizer/zero_one_adam.c). A block is the whole of a parameter: a launch each. */
 #include "zero_one_adam.h"
 #include "cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sample comes when. The order depends on the source and its seed, never on the plan:
  *
  * - A run counts its samples, whatever the batch: the next batch begins where the one before it ended.

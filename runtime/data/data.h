@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The seams between data.c, which knows samples, the order that they come in (data_order.c), the sources of tokens
  * (data_part.c; data_tokens.c, data_megatron.c, data_text.c, data_documents.c, data_synthetic.c) and what is made of
  * samples (data_masked.c, data_spans.c). */

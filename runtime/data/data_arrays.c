@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs by name: a folder has a file of NumPy for each of them, NAME.npy, whose first dimension are the samples and
  * whose others are those of the input. Numbers may be stored as f4 or f8, or as u1: then 0 to 255 stands for 0 to 1,
  * as torchvision's ToTensor has it. Ids may be i4, i8 or u1. Rows of patches may be stored as the images

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Documents as samples: what stands between tokens that end one, if it is not empty. Each token is followed by the
  * next, the last one by the end token, also where the stream ends without it. What is shorter than the sequence leaves
  * positions without a token; what is longer is cut, or goes on in the next sample. The lines of a text are documents of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What tells one source of samples from another when a run is resumed. Of a stream of tokens: their number, and a hash
  * of some of them. Token ids count, not files: the same ids in other files, or in another format, are the same data.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masked language modelling (Devlin et al. 2018, arXiv 1810.04805, section 3.1): of every sample max(1, round(rate *
  * n)) of the n tokens that may be masked are to be foretold from the others; they are the only labels. In their places
  * stand the mask token (8 of 10), a random token (1 of 10), or what was there (1 of 10). Which ones depends on the seed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Megatron's indexed datasets: PREFIX.idx says what PREFIX.bin holds, token ids back to back.
  *
  * The index: 9 bytes "MMIDIDX\0\0", uint64 version 1, a byte for the type of a token, uint64 sequences n, uint64

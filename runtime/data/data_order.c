@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of samples, of which nothing is remembered: it is computed for every sample on its own, from its number in
  * the run, so that no table has to be kept or resumed.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One source of samples, by their numbers: its windows, in order or permuted in every pass. The list at the end says of
  * every kind of source what it is called, how it is opened and how a sample is read. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images as rows of patches: an input of numbers [S, n] may be stored as whole images, (H, W, C) or (C, H, W) of every
  * sample. Then n = C * side * side and S = (H / side) * (W / side): row by row of patches, and in a patch channel by
  * channel, row by row, which is the order of a convolution's weight [d, C, side, side]. The sizes say which of the two

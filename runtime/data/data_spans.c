@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Span corruption (Raffel et al., arXiv 1910.10683, sections 3.1.4 and 3.3.4), for an encoder and a decoder.
  *
  * A sample of n tokens loses round(rate n) of them, at least one and at most n - 1, in round(of them / mean) spans, at

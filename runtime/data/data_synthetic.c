@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A made-up language that can be learned: no file needed. After token x comes (5 x + 3) mod V in half of the cases and
  * any token, all equally likely, in the other half. The best possible loss is therefore near ln 2 + ln(V) / 2, and a
  * model that learns the rule gets there from ln V. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A text file as it is: every byte is a token, 0 to 255. */
 #include "data.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Token files, read in place: llm.c shards, and the indexed datasets of Megatron by their .idx (data_megatron.c).
  *
  * A shard is a header of 256 int32 (magic, version, number of tokens) and the tokens: magic 20240520 version 1 has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which tokens continue a word: those of WordPiece whose line in the vocabulary, a token a line, begins with ##. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files of NumPy, read in place (format: numpy.lib.format, versions 1.0 to 3.0): a magic, a version, the length of a
  * header, and the header as a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (60, 49, 48), }. */
 #include <stdlib.h>

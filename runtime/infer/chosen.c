@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Incremental decoding of experts: row kernels, products and sums over ranks on the slots that the tokens of a stretch
  * have, a call of the back end for every expert that has some. */
 #include <assert.h>

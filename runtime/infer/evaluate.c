@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses and accuracies of a model on all samples of the data, each once, in the order of the windows. Where several
  * losses have a label a sample, as the first and the last position of a span, also the exact match: the share of the
  * samples all of whose labels are right. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The request of `zplan sample` and `zplan eval`, read as strictly as if somebody else had written it. */
 #include "infer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trained model is examined instead of trained: `zplan sample` and `zplan eval`. Ranks that share every layer run
  * the forward passes that validation runs, or those of some positions, and what the loss is made of, the logits, is
  * handed to whoever looks: on the host, on every rank, so that all choose the same tokens, and the first one writes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which labels a model's logits get right, and of how many samples all: the exact match of losses that have one label a
  * sample, as the first and the last position of a span. */
 #ifndef ZPLAN_RT_JUDGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts that a model makes, token after token. Where the trainer decodes (zpr_program.decode), the prompt is one
  * stretch of positions, and every token that follows one more; else every token takes a forward pass over the whole
  * sample, whose positions after the text hold zeros that no causal attention sees. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels on slots of several members' samples: a call of the back end for every sample, expert and member. */
 #include <assert.h>
 #include "state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into the mpirun of a local run: who would listen on every address of the machine listens on the loopback.
  *
  * mpirun (Open MPI 4.1) opens a port for daemons on other machines whether or not there are any, on all addresses and

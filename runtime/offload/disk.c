@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request is done in pieces: io_uring and the system calls may read or write less than they were asked for, and take
  * at most MOST bytes at once. Requests may end in any order. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the tier store: one file with reads and writes that run by themselves. Knows nothing of ranks: troubles
  * are texts. With io_uring (liburing) where the build and the kernel have it; otherwise every request is done when it
  * is made. */

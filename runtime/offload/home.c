@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where parameters and gradients stand that may be off the device: buckets, and what a rank updates. */
 #include "home.h"
 #include <assert.h>

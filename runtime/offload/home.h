@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: where parameters and gradients stand that may be off the device.
  *
  * What a rank updates is numbered 0 .. zpr_shard_elements - 1: its own elements, as the optimizer's state has them. Of

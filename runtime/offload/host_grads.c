@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients on the host (ZeRO-Offload, arXiv 2101.06840) or on disks (ZeRO-Infinity, arXiv 2104.07857): a unit's go
  * down alongside the next unit's work, to one of two windows, and are added to the sum by the host when the ones after
  * them are on their way; sums on disks are read meanwhile and written again. Two buffers of the ring take

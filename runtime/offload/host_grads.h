@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: gradients that a rank keeps, of which a part may be on the host (home.h says which). */
 #ifndef ZPLAN_RT_HOST_GRADS_H
 #define ZPLAN_RT_HOST_GRADS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizer on the host, over state that lives off the device (ZeRO-Offload, arXiv 2101.06840; on disks
  * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state
  * from the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.

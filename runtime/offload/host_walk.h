@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the update on the host: passes over the pieces of the state that is off the device (host_update.c). An
  * optimizer whose elements need nothing of one another takes one; LAMB and Adafactor, which need lengths of whole
  * tensors before any of their elements moves, take more, and say what each of them brings and takes away. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows take turns. One of them is free for the next turn when nothing is copied from it or to it, and what was put
  * into it is in the file; of what was read ahead the reader has its turn first. */
 #include "offloaded.h"

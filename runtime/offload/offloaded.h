@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: elements of parameters or gradients that are off the device, in the host arena or in the rank's file. Users
  * see them in memory either way: on the host where they stand, of those in the file a copy in one of four windows
  * (zpr_offloaded). Elements are numbered as home.h numbers what is off the device.

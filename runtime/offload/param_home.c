@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters of which a part lives on the host or on disks: where they are, how units get them, how the device updates
  * them. */
 #include "param_home.h"

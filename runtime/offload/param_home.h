@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: parameters that may be off the device (home.h says which, offloaded.h how they are got at): units get them
  * through a ring of two buffers (zpr_fetch_params, zpr_gather_params). */
 #ifndef ZPLAN_RT_PARAM_HOME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Saved values that leave the device. A unit works in a buffer; afterwards the first bytes are copied to its slot here,
  * the others go down to the host, and where they live on disks through one of four buffers there into the file. Before
  * backward all that comes back. Copies to and from the host run alongside the kernels of other units. */

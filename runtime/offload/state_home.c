@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where elements of optimizer state are, and the ways to them. */
 #include "state_home.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. zpr_shard_elements
  * - 1; the last stage->state_offloaded.elements of them live on the host or on a disk, where weights belong to them:
  * the f32 master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host arena of a rank, its file on a disk, and the bytes that moved. */
 #include "tier.h"
 #include <stdlib.h>

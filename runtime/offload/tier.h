@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: what a rank keeps off its device. Two places, both laid out by the plan and made once, at the start:
  *   the host arena, stage->host_bytes of memory of the host, which a GPU copies from and to by itself (pinned);
  *   the file, stage->file_bytes on a disk of this node, which is removed as soon as it is open, so that nothing is left

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor (formulas: kernels/optimizer/adafactor.c), in three passes over the elements that a rank updates.
  *   1  sums of squared gradients by row and column, an instance of a run at a time. Ranks that have parts of tensors
  *      add theirs, in f64: tensor ranks of what they share, with ZeRO the data ranks of all. So every rank has the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: Adafactor (adafactor.c). */
 #ifndef ZPLAN_RT_ADAFACTOR_H
 #define ZPLAN_RT_ADAFACTOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers that update element by element: AdamW, Adam, SGD, Lion, Adan (formulas:
  * kernels/optimizer/optimizer_template.h).
  */

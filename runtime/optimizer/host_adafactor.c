@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor over gradients and state that are off the device. Statistics stay on it: they are few, and all of a
  * tensor's elements need them. Per step: 1  sums of squared gradients by row and column of gradients that are off the
  * device, an instance at a time, added to the device's; 2  squares of parameters, of which disks give the weights

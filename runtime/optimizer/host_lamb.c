@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LAMB over state that is off the device, in two passes: moments, and lengths of parameters and of updates; then
  * parameters, by the lengths of whole tensors, which ranks have summed in between (lamb.c). From a disk the second pass
  * reads the state again. What is written is written once: moments in the first pass, weights in the second. */

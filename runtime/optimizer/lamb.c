@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LAMB (arXiv 1904.00962, algorithm 2): every tensor moves by its own length. Moments are Adam's; the update of a
  * tensor, decay included, is scaled by |x| / |update|, or by 1 where either is 0.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Muon (arXiv 2502.16982): which matrices of a stage it updates, and the steps of one (formulas:
  * kernels/optimizer/muon.c).
  *

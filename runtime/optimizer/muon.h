@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: Muon (muon.c). */
 #ifndef ZPLAN_RT_MUON_H
 #define ZPLAN_RT_MUON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888): every data rank makes a momentum of its
  * own gradients, and what the ranks send of it are signs and scales (kernels/optimizer/one_bit.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: 1-bit Adam (one_bit.c). */
 #ifndef ZPLAN_RT_ONE_BIT_H
 #define ZPLAN_RT_ONE_BIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit LAMB (arXiv 2104.06069): once the variance is frozen ranks exchange momentum as 1-bit Adam's do, and nobody
  * knows the ratio |x| / |update| that LAMB would scale a tensor's update by had the variance gone on. So while it is
  * LAMB a moving average of the ratio is kept, and then it is scaled by how far the variance has moved: by the largest

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: 1-bit LAMB (one_bit_lamb.c). */
 #ifndef ZPLAN_RT_COMPRESS_LAMB_H
 #define ZPLAN_RT_COMPRESS_LAMB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam's exchange without ZeRO where optimizer state is on the host: there momentum of these elements becomes
  * signs and scales, theirs are averaged, and means become momentum again. Records travel between devices as ever, so
  * what the host packs goes up into them, and comes down from them. State leaves from the end of the flat buffers: of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam with ZeRO 1, once the variance is frozen (formulas in kernels/optimizer/one_bit.c): a rank has moments
  * and exact weights of what it owns alone. Every rank adds its gradients to its error and sends the owners signs
  * and scales; an owner updates, and sends all of them signs and scales of what their weights shall change by. So a rank

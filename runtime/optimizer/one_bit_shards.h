@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: 1-bit Adam with ZeRO 1 (one_bit_shards.c). */
 #ifndef ZPLAN_RT_ONE_BIT_SHARDS_H
 #define ZPLAN_RT_ONE_BIT_SHARDS_H

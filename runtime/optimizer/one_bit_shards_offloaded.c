@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam with ZeRO 1 where the owner's state is on the host: there the records of its elements are what it updates
  * by, and there is made what all shall add to their weights. The records stand in memory of the host with these
  * elements' blocks alone, one of every rank and after them the owner's.

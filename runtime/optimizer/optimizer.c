@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of optimizers, and what their rows say of a program. */
 #include "optimizer.h"
 

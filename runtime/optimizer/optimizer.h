@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: the optimizers, a row each. update.c has what holds for all of them: gradients, norm,
  * whether a step is applied, the rule; a row has its update, and what of it checkpoints and other files ask. */
 #ifndef ZPLAN_RT_OPTIMIZER_H

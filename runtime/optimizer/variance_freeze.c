@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When 1-bit Adam freezes its variance by itself: as soon as the sum of the variance's elements is near what it was
  * 1 / (1 - beta2) updates ago (arXiv 2102.02888: the two norms have a ratio of 0.96), and not while the learning rate
  * still warms up. The ratio is that of the smaller to the larger, so that a variance that falls fast is as little at

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: when 1-bit Adam freezes its variance (variance_freeze.c). */
 #ifndef ZPLAN_RT_VARIANCE_FREEZE_H
 #define ZPLAN_RT_VARIANCE_FREEZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 0/1 Adam (arXiv 2202.06009): ranks exchange signs and scales from the first step on, later not in every step, and sum
  * gradients in few steps, the farther apart the later, from which the variance follows. The plan has both as tables.
  *

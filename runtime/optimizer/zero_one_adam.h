@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the step's end: 0/1 Adam (zero_one_adam.c). */
 #ifndef ZPLAN_RT_COMPRESS_LOCAL_H
 #define ZPLAN_RT_COMPRESS_LOCAL_H

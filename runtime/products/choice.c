@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernels a processor shall run, as functions of its features. A library that goes by the processor's model runs
  * the oldest kernels on every model that is younger than itself: OpenBLAS 0.3.21 takes Prescott's (SSE3) on some Xeons
  * with AVX-512. */

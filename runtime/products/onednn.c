@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oneDNN: opened at run time where the machine has it, no header of it is needed. It goes by the processor's features
  * itself. Its gemm calls have been the same since version 2; that of bf16 is exported and not in its headers, so it may
  * be missing. One thread a call: its OpenMP would start a team for each of ours. */

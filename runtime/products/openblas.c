@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenBLAS: opened at run time, because it reads OPENBLAS_CORETYPE while it is loaded and would otherwise choose its
  * kernels before main. One thread a call: its own threads would spin alongside ours on the same cores. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenBLAS in its own words, for products that zpr_library has no words for. */
 #ifndef ZPLAN_RT_OPENBLAS_H
 #define ZPLAN_RT_OPENBLAS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Features of the processor, as processor and operating system report them together: the compiler's support code also
  * asks whether the system keeps the wide registers. */
 #include "products.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: what multiplies matrices on a processor. Each library is one file that opens it when it is asked for; which
  * of them is used, and with which kernels, follows from the features of the processor (choice.c), never from its model.
  *

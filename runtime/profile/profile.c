@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures where the time of training steps goes: points at every change of step, summed by step. Every other training
  * step is measured, so that those between say how much measuring costs. */
 #include "profile.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: where the time of a training step goes, on this rank (profile.c), and how it is told (profile_log.c).
  *
  * A rank is always in exactly one step: a step of a procedure, or a fixed one (rt_tables.h). Every change of step is a

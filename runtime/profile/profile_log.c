@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tells a profile: means over the ranks of every stage, as one JSON line for `zplan report` and a few lines on the
  * screen. */
 #include <math.h>

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How far measured runs came out from what was predicted for them, by profile, GPU and number of nodes: the table behind the
 range of a plan's time (planner/profiles/families.def).
 
 usage: families.py                     checks the rows whose runs are all in tests/data/published_runs.csv
        families.py --write TABLE...    makes the file anew from tables of published runs; more of them than tests/data has
+       families.py --unseen TABLE...   of every family, how many runs lie in the range that all the others give it
 
-A row's range holds the middle 80 % of its runs where there are ten or more, else all of them.
+A row's range holds the middle 80 % of its runs where there are ten or more, else all of them. The range of a program or a GPU without
+runs (ZP_POOL) holds the middle 80 % of the runs of all families, each family counting the same: a program that nobody measured is
+one more family.
 """
 import csv
 import json
@@ -18,10 +22,12 @@ import harness  # noqa: E402
 
 RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
 TABLE = os.path.join(harness.ROOT, "planner", "profiles", "families.def")
+VTRAIN = {"gpu": "A100", "n_gpus": "64", "gpus_per_node": "8"}  # of the runs of vtrain_multi, which have no such columns
 TENTH = 10  # runs from which on the outermost tenths are left out
-HEAD = """/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
+HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
+/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
  * time less 1, of the middle 80 %% of the runs where there are ten or more, else of all; mean error and bias as in docs/evidence/accuracy.md
- * (predicted over measured). Made by tests/accuracy/families.py --write from %d published runs, which names its rows; do not edit. */
+ * (predicted over measured). ZP_POOL(families, runs, low, high): of all families alike. Made by tests/accuracy/families.py --write from %d published runs, which names its rows; do not edit. */
 """
 
 
@@ -40,10 +46,10 @@ def quantile(values, share):
 def predict(table):
     ran = harness.zplan("validate", "--json", table)
     with open(table, encoding="utf-8", newline="") as file:
-        published = {row["id"]: row for row in csv.DictReader(file)}
+        published = {row["id"]: row for row in csv.DictReader(file) if "id" in row}
     for row in json.loads(ran.out)["rows"]:
         if row.get("error_pct") is not None:
-            run = published[row["id"]]
+            run = published.get(row["id"], VTRAIN)
             nodes = int(run["n_gpus"]) > int(run["gpus_per_node"] or 8)
             yield (row["software"], generation(run["gpu"]), int(nodes)), row["family"].rstrip("_"), row["error_pct"]
 
@@ -64,6 +70,47 @@ def rows_of(tables):
     return lines
 
 
+def pooled(families):
+    """The outermost tenths of the families' runs, of which every family weighs the same."""
+    runs = sorted((ratio, 1 / len(ratios)) for ratios in families for ratio in ratios)
+    total, ends = sum(weight for _, weight in runs), []
+    for share in (0.1, 0.9):
+        passed = 0
+        for ratio, weight in runs:
+            passed += weight
+            if passed >= share * total:
+                ends.append(ratio)
+                break
+    return ends
+
+
+def by_family(tables):
+    families = {}
+    for table in tables:
+        for _, family, error in predict(table):
+            families.setdefault(family, []).append(100 * (1 / (1 + error / 100) - 1))
+    return families
+
+
+def pool_line(tables):
+    families = by_family(tables)
+    low, high = pooled(families.values())
+    return "ZP_POOL(%d, %d, %.1f, %.1f)" % (len(families), sum(map(len, families.values())), low, high)
+
+
+def unseen(tables):
+    families = by_family(tables)
+    shares, inside, runs = [], 0, 0
+    for name, ratios in sorted(families.items()):
+        low, high = pooled([others for other, others in families.items() if other != name])
+        within = sum(low <= ratio <= high for ratio in ratios)
+        print("%-14s %4d runs, %3.0f %% in %+.0f to %+.0f %%" % (name, len(ratios), 100 * within / len(ratios), low, high))
+        shares.append(within / len(ratios))
+        inside, runs = inside + within, runs + len(ratios)
+    print("%d of %d runs (%.0f %%), %.0f %% as the mean of %d families" % (inside, runs, 100 * inside / runs, 100 * sum(shares) / len(shares), len(shares)))
+    return sum(shares) / len(shares)
+
+
 def committed():
     with open(TABLE, encoding="utf-8") as file:
         text = file.read()
@@ -76,7 +123,10 @@ def main():
         lines = rows_of(sys.argv[2:])
         count = sum(int(line.split(", ")[3]) for line in lines.values())
         with open(TABLE, "w", encoding="utf-8") as file:
-            file.write(HEAD % count + "\n".join(lines.values()) + "\n")
+            file.write(HEAD % count + "\n".join(lines.values()) + "\n" + pool_line(sys.argv[2:]) + "\n")
+        return 0
+    if sys.argv[1:2] == ["--unseen"]:
+        unseen(sys.argv[2:])
         return 0
     tally = harness.Tally()
     rows = committed()
@@ -91,6 +141,8 @@ def main():
         else:
             tally.check("%s %s %d" % key, rows[key][1] > int(mine[3]), "%d runs, tests/data has %s" % (rows[key][1], mine[3]))
     tally.check("rows that can be compared", whole >= 8, "%d" % whole)
+    share = unseen([RUNS])
+    tally.check("families that the others' range holds", 0.7 <= share <= 0.9, "%.0f %%" % (100 * share))
     return tally.finish()
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Accuracy of predicted times and memory on the published runs in tests/data, and tables that nobody should have written.
 
 usage: goals.py [TABLES]

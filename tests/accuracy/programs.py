@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The program that a plan is for: `--for` bounds the space, prices with the profile that `validate` uses, and is kept and shown.
 
 A published plan is planned here with its decisions pinned; its time must be what `validate` predicts for the row, to 1e-9: one code

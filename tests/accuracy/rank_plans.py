@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Where does the cost model rank the plan that was measured to be the best?
 
     rank_plans.py ZPLAN [RUNS.csv] [--family nano_] [--swept SWEPT.csv | --all]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs CPU plans of one and two ranks from one to 124 million parameters and prints predicted alongside measured step times, the
 median error, and Kendall's tau of the order.
 

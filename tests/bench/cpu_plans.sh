@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Predicted and measured step times of CPU plans, one and two ranks, one to 124 million parameters, each group of them right after
 # `zplan calibrate`.
 #   tests/bench/cpu_plans.sh [path of zplan [group...]]

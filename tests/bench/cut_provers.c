@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Searches one model with every prover of planner/cuts, and without one of them after the other. Prints a line a
  * search: what was left out ("-": nothing), step, bound of all that was searched, bound of all plans, CPU
  * seconds. For cut_provers.py.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What each prover of planner/cuts buys: searches with all of them, and without one after the other, over models of search_speed.sh
 and random ones of tests/fuzz/plans.py. Prints a Markdown table: gaps of what is searched, and of all plans, and CPU
 seconds.

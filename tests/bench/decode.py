@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tokens a second of `zplan sample` with kept keys and values and without, in turn: GPT-2 124M at random weights, samples of 1,024 tokens.
 
     decode.py [ROUNDS]     3 rounds unless told otherwise, about two minutes; ZPLAN=path: another binary than build/release/zplan

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a GPT whose optimizer's state is on the host, updated at once and alongside the next step, in turn on this machine.
 
     delayed_update.py [ROUNDS]     5 rounds unless told otherwise, about two minutes; ZPLAN=path: another binary than build/release/zplan;

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The roofline of GPT-2 on GPUs by zplan's cost model: what every kernel of a training step computes and moves, and how long that
 is taken to last. Nothing of it is measured.
 

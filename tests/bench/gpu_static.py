@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The work of gpu_static.sh: builds a model for every arch, disassembles its attention kernels, prints a row for each.
 
 others: instructions of a step for each product of tensor cores (HMMA), in the loop over steps that has most of them to one. Counted are

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What the compiler makes of attention on tensor cores, for GPUs that are not there: registers, spills, shared memory, blocks of
 # a multiprocessor that registers and shared memory leave, instructions of each kernel, and of a step for each product of tensor cores.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of searches, builds and trainers, counted by callgrind, of this zplan and of an older one: does the same work take more?
 
     instructions.py [--only WORDS] [--steps N] ZPLAN [OLDER ZPLAN]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The longest samples that BERT trains on with one V100 of 32 GB, one sample a step: block-sparse attention (examples/capacity/bert_sparse.dz)
 alongside dense attention, zplan's own, which stores no scores, and one that stores them, which is what the announcement of sparse attention
 (DeepSpeed, September 2020: 10 times longer samples with BERT-Base, 16 times with BERT-Large) compares with. Predicted, not measured.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of GPT-2 124M, batch 4 x 64 tokens, through the runtime: one row a shape.
  *
  *   bench_products LIBRARY DTYPE THREADS      openblas, onednn or choose; f32, f64 or bf16

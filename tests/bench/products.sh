@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # How fast are the matrix products of GPT-2 124M with each library and its kernels? GFLOP/s a thread, one column each.
 #
 #   products.sh [THREADS] [DTYPE]     1 thread and f32 unless told otherwise; about a minute

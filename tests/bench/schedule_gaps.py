@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How close the search comes to a proof under schedules other than 1F1B: random models and clusters of tests/fuzz/plans.py with random
 degrees, each with one of the other schedules, all of them pinned. Prints every point with a gap, then how many there are, of what
 is searched and of all plans, the largest, and CPU seconds.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Time, memory and gap of the search for two models of one trillion parameters.
 #   tests/bench/search_speed.sh [path of zplan]
 # uniform: 1F1B, ZeRO 0 and 1, norms and layers whole. inside: the same with cuts inside layers. full: everything but

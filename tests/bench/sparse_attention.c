@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Forward and backward of dense and of block-sparse attention in turn, on one thread: f32, causal, 4 heads of 64, one
  * sample.
  *

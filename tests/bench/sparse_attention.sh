@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Dense against block-sparse attention on this machine's CPU, in turn: the kernels, then training steps. Prints medians and ratios.
 #
 #   sparse_attention.sh [ROUNDS [MOST POSITIONS]]   3 rounds and 8192 positions unless told otherwise, about four minutes

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2 124M in PyTorch on the CPU: times training steps for torch_ratio.sh.
 
     torch_gpt2.py STEPS [THREADS]

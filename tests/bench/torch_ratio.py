@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times zplan's one-rank trainer and PyTorch in turn on the same machine and prints the ratio.
 
     torch_ratio.py TRAINER PYTHON [ROUNDS]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Is zplan's GPT-2 124M training step as fast as PyTorch's on this machine, and smaller? Prints both and the ratio.
 #
 #   torch_ratio.sh [ROUNDS]       3 rounds unless told otherwise, about 30 s each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Puts the tests' device kernels (kernels.cpp) into a program, as a generated trainer carries them; and copies between
  * the host and the arena, wherever that is. */
 #ifndef ZPLAN_TEST_DEVICE_IMAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device kernels of the runtime's tests: all of kernels/cuda, and one row kernel as zplan would generate it.
  * Compiled for the host, with the emulation of threads after it. */
 #define ZPD_AXES

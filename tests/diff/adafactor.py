@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adafactor: every parameter by the formula, computed again from two checkpoints in a row; statistics of whole tensors; every layout alike.
 
     adafactor.py [--verbose]

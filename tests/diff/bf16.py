@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision (precision = "mixed_bf16"): every layout trains what one rank trains, and as well as without rounding.
 
     bf16.py [--verbose]

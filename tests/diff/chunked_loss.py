@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The loss in chunks of the tokens trains the same model as the loss at once on one rank.
 
     chunked_loss.py [--only TEXT] [--list] [--jobs N] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Context parallelism: ranks share the positions of every sample, exchange heads around attention, and train what one rank
 trains.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPU trainers on an emulated GPU train what CPU trainers train; their kernels compile for GPUs.
 
     cuda.py [--only TEXT] [--list] [--jobs N] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`zplan sample` keeps what earlier positions have computed, and says the same as passes over the whole sample.
 
 decode.dz has every kind of layer that can be continued position by position, trained in its relative bias alone, t5.dz an encoder that is done

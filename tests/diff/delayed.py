@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`train { delayed_update = after(K) }`: from step K + 1 on an update runs on the host alongside the next step, whose gradients are one update old.
 
     delayed.py [--all] [--only TEXT] [--list] [--jobs N] [--verbose]

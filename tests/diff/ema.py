@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The average of the weights (`train { ema = 0.9 }`), computed again from checkpoints; every layout alike; what may be made of it.
 
     ema.py [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the examples promise: parameter counts, published plans and those found, the trillion-parameter plan within memory, sound plan files,
 and generated C that is short, free of warnings and the same every time."""
 import json

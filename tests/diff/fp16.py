@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision with fp16 and a loss scale (precision = "mixed_fp16"): what bf16.py is for bf16.
 
     fp16.py [--verbose]

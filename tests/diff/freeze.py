@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """When 1-bit Adam freezes its variance by itself (freeze = auto(threshold = ...)), and what that saves.
 
     freeze.py [--verbose]

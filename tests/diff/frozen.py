@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Frozen parameters and adapters (LoRA) train the same in every layout, and what is frozen costs nothing but its weights.
 
     frozen.py [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of trainers are the slopes of their own losses.
 
     gradients.py [--verbose]

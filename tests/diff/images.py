@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Inputs from NumPy files, as a user meets them. The model is tests/torch/vit.dz, whose numbers are compared with PyTorch there.
 
 - 3 steps and 3 more with --resume are 6 to the last bit, in order and shuffled; another layout goes on within 1e-10;

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """0/1 Adam (freeze = growing(...)): what it does between two exchanges, computed again from checkpoints; bytes; a text.
 
     intervals.py [--verbose] [--text]

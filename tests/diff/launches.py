@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How often the host of a GPU trainer asks the GPU for something in a step, and how often it waits, counted by the emulated GPU.
 
     launches.py

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every layout trains the same model: losses, gradient norms and final parameters equal those of one rank.
 
     layouts.py [--quick | --degrees | --all] [--only TEXT] [--list] [--jobs N] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Bytes by link class: what ranks send inside a node and between nodes is what the price of the plan is made of.
 
     links.py [--only TEXT] [--list] [--jobs N] [--verbose]

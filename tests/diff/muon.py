@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Muon: matrices of layers by the formula, the others by AdamW, computed again from two checkpoints in a row; every layout alike.
 
     muon.py [--verbose]

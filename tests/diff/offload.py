@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPU trainers whose state lives off the device, on the host or on disks, train what one CPU rank trains.
 
     offload.py [--only TEXT] [--list] [--jobs N] [--verbose]

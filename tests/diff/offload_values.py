@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPU trainers whose saved values and parameters live off the device train the same bits as without.
 
     offload_values.py [--all] [--only TEXT] [--list] [--jobs N] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """1-bit Adam: what a trainer does before and after its variance freezes, what it sends, and that it learns.
 
     one_bit.py [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a frozen step of 1-bit Adam leaves behind, computed again from its checkpoints; in 16 bits, and where state is.
 
     one_bit_values.py [--verbose]

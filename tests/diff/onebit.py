@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """1-bit Adam and 1-bit LAMB, without ZeRO and with ZeRO 1, against what the papers' algorithms give in PyTorch.
 
     onebit.py [--text]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the optimizers do to every parameter, computed again from two checkpoints in a row; groups of parameters; every layout alike.
 
     optimizers.py [--all] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which library multiplies the matrices of CPU ranks, and what a trainer says about it:
 
 - without a variable its kernels are as wide as the processor, in f32, bf16 and f64; log, screen and `zplan doctor` name them;
@@ -90,17 +91,19 @@ def check_variable(tally, folder, has, trainer):
 
 
 def check_doctor(tally, has):
-    told = harness.zplan("doctor")
-    rows = {line[2:16].strip(): line[17:] for line in told.out.splitlines() if line.startswith("  ")}
+    told = harness.zplan("doctor", "--json")
+    doctor = json.loads(told.out)["result"]
+    rows = {row["name"]: row["found"] or "" for row in doctor["found"]}
     names = ["products f32", "products bf16", "products f16", "products f64"]
     tally.check("doctor names what multiplies, and its rate", all("FLOP/s" in rows.get(name, "") for name in names), told.out)
-    ready = [line[:20].strip() for line in told.out.splitlines() if line.endswith(" ready")]
+    ready = [purpose["name"] for purpose in doctor["purposes"] if purpose["ready"]]
     tally.check("doctor: what the tests need is ready", {"plan", "calibrate", "CPU training", "several ranks"} <= set(ready), told.out)
     tally.check("doctor knows the processor", [word in rows.get("processor", "").split() for word in ("avx2", "avx512", "avx512_bf16")] ==
                 [has["avx2"], has["avx512"], has["bf16"]] or not has["avx2"], told.out)
-    tally.check("doctor warns of nothing", "warning" not in told.out, told.out)
-    slow = harness.zplan("doctor", env={"OPENBLAS_CORETYPE": "Prescott"})
-    tally.check("doctor warns of narrow kernels", ("warning: OpenBLAS" in slow.out) == has["avx2"], slow.out)
+    tally.check("doctor warns of nothing", not doctor["warnings"], told.out)
+    slow = harness.zplan("doctor", "--json", env={"OPENBLAS_CORETYPE": "Prescott"})
+    warned = any("OpenBLAS" in warning for warning in json.loads(slow.out)["result"]["warnings"])
+    tally.check("doctor warns of narrow kernels", warned == has["avx2"], slow.out)
 
 
 def main():

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trainings with --profile: they train the same bits as without, all of a step's time belongs to some step of the program, predicted
 seconds of a stage add up to the plan's step, and `zplan report` shows them. What cannot be profiled is refused.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Recomputation trains the same model, whatever its elementwise code: blocks.dz in every mode against one rank that keeps everything.
 
     recompute.py [--only TEXT] [--list] [--jobs N] [--verbose]

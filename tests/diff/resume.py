@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Stopping, going on, and doing it again:
 
 - 10 steps in one go and 5 + 5 with --resume give the same losses and the same checkpoint, byte for byte;

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`reduce_dtype = "bf16"`: what a node's sum of gradients loses when it is rounded to leave the node.
 
     rounded_sums.py [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every pipeline schedule trains the same model: GPipe, interleaved 1F1B, ZB-H1, ZB-H2 and ZB-V against one rank.
 
     schedules.py [--only TEXT] [--list] [--jobs N] [--verbose]

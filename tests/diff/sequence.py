@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Sequence-split norms: every tensor rank has its share of every sample's positions between the products, and the trained
 model is that of one rank.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures of sources and spans that are cut out of them, as a user meets them. The model is t5.dz.
 
 - 4 steps on spans of a mixture, in f64, are 4 steps on the arrays that tests/torch/spans.py makes of the same files, to the last bit: it draws every

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Block-sparse attention trains the same on every layout, and differently from dense attention.
 
     sparse.py [--only TEXT] [--list] [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """gradient_sums = "bf16_stochastic": sums of gradients in bf16 are right on average, and as far off as the plan says at most.
 
     stochastic_sums.py [--verbose]

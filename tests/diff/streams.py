@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Models with several tensors between units train the same in every layout.
 
     streams.py [--only TEXT] [--list] [--jobs N] [--verbose]

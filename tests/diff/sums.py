@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of 16-bit trainings are summed in f32: the gradient of many equal samples is that of few.
 
     sums.py [--verbose]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trainers that shard gradients (ZeRO 2) and parameters (ZeRO 3) over the data ranks train what one rank trains.
 
     zero.py [--verbose]

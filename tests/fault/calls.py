@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every system call of a run that goes on from a checkpoint and saves, and every allocation of planner and trainer: each fails once, or finds the disk full
 from there on, or is the last thing that the process does, with and without what was not synced. Nothing is lost: the run goes on from a whole checkpoint to the
 same bytes. Nothing half-written counts: a checkpoint with a manifest is whole, as a reader of its own says (tests/support/harness.py).

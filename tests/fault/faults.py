@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Bad input and bad luck while training: each gives one clear message and a documented exit status, nothing is left
 half-written, nothing hangs.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Bad luck with a GPU, played by the emulated one (ZPLAN_EMULATED_TROUBLE): one message each, a documented exit status, nothing
 half-written, and a run that goes on from what was written.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two machines, which are network namespaces with a cable between them: a training over both is that of one machine, and what
 becomes of it when the cable is slow or unplugged, or a machine dies. Needs root and iproute2; elsewhere it is skipped, and says so.
 

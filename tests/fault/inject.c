@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into a program: counts calls, and at call number N lets one fail, or ends the process.
  *
  *   INJECT_UNDER  paths that begin so count, and files that are opened there; without it allocations of the program

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A fuzzer of answers: the planner is asked about random models and clusters, then about the same with more of everything, and its
 answers have to agree. A larger space holds every plan of the smaller one, so that the plan found in the smaller one must not be
 below the bound proven for the larger one (what the certificate leaves open is its gap, and no excuse for this):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gives damaged files and command lines to the zplan command, whose code is linked in, one process forked for each.
  * Whatever they hold, the command must end by itself within its limits of time and memory, with a documented status,
  * and say what is wrong.

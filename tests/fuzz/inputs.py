@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Damaged inputs of every kind: models, plan files, run tables, calibrations, configurations of Hugging Face, topologies, jobs,
 tokenizers, logs and command lines through the code of the command (tests/fuzz/inputs.c), checkpoints, token files and
 arrays through a trainer. Whatever they hold, the program ends by itself within its limits, with a documented status, and says what is wrong.

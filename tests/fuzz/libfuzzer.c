@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entry point for clang's libFuzzer, which is led by what an input reaches: damaged files through the command's code,
  * in one process. libfuzzer.sh builds and starts it. The environment says what to run: ZPLAN_FUZZ_WORDS, the command
  * line, words apart by blanks, @ for the damaged file; ZPLAN_FUZZ_INPUT, a path for that file. */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Fuzzes the command with clang's libFuzzer, for as long as it is told: one kind of input after another.
 #
 #   libfuzzer.sh SECONDS [KIND...]      seconds a kind; kinds as in inputs.py (default: those below)
@@ -7,7 +8,7 @@
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 root=$(cd "$here/../.." && pwd)
 seconds=$1
-[ -n "$seconds" ] || { sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ -n "$seconds" ] || { sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 shift
 clang=$(command -v clang || command -v clang-14) || { echo "libfuzzer.sh: clang is not installed" >&2; exit 77; }
 cd "$root" || exit 1

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Random models, trained and compared with an interpreter of their own.
 
     models.py [--count N] [--seed N] [--jobs N] [--one-rank] [--keep FOLDER] [--verbose]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to a text. Words and numbers are those that readers of this project have met at their limits. */
 #include "mutate.h"
 

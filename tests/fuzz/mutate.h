@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Damages files and command lines, from a seed alone: the same sequence on every machine. */
 #ifndef ZPLAN_FUZZ_MUTATE_H
 #define ZPLAN_FUZZ_MUTATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random plans of the space that a certificate speaks of, drawn from its definition (planner/search/README.md), and
  * small changes of them. */
 #include "plan_fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random legal plans, priced without the search: what the files of price_plans share. A *family* is what a plan decides
  * that its procedures and their prices depend on; the rest is drawn for each plan. */
 #ifndef ZPLAN_TEST_PLAN_FUZZ_H

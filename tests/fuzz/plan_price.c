@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of plans without the search: procedures of a family are sharded, lowered and priced once; of a plan the stages
  * are laid out and the step is simulated. */
 #include <stdlib.h>

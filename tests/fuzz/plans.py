@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A falsifier of the search: for random models and clusters, random legal plans are priced without the search, by layout and cost
 model alone (price_plans.c), and laid alongside the certificate. None may be faster than the best plan less its gap, none may fit where
 the search says that nothing does, and the verifier has to call them sound.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Draws plans of a model and cluster, prices them without the search, and lays the fastest alongside the certificate of
  * the search: none may be faster than the best plan less its gap, none may fit where the search says that nothing does.
  *

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Golden tests of error messages. Every errors/NAME.dz is given to zplan; what it prints on stderr and its exit status
 # must equal errors/NAME.txt, whose last line is `exit STATUS`.
 #

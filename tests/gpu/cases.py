@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the packed folder trains: models, formats, homes of state, layouts; what is measured; bounds."""
 import collections
 

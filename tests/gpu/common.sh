@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What first.sh and speed.sh share: the report, the totals, the machine, starting trainers. POSIX sh; sed, awk, sort.
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # settings.sh sets packed, archs, emulated

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Checks the GPU trainers of this folder on the GPU of this machine in under 8 minutes, and writes first.txt alongside itself: the
 # machine, every check with its figure and limit, and at last `N passed, M failed`.
 #
@@ -17,7 +18,7 @@ for part; do
   case $part in
   kernels | trainings | resume | trouble | sanitizer) ;;
   *)
-    sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
   esac

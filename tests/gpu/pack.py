@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The work of pack.sh: builds trainers for every arch, asks CPU trainers for the references, compiles the texts of kernel tests, copies
 the scripts, and looks at what it has made: needed libraries, size."""
 import argparse

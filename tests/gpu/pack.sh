@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Packs a folder for a machine that has a GPU and nothing of ours, no compiler either: trainers, kernels with their tests,
 # references of CPU ranks, tokens, and two scripts. Nothing of it needs more than libc and libm; the CUDA driver and cuBLAS are
 # opened where they are.

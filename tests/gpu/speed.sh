@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Measures the trainers of this folder on the GPU of this machine, in mixed_bf16, and writes speed.txt alongside itself: the machine, and
 # for every model the median step with its spread, tokens a second, MFU by both counts, where the time goes (--profile), and what
 # PyTorch takes for the same model in the same run.
@@ -14,7 +15,7 @@
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 case ${1-} in
 -*)
-  sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
   exit 2
   ;;
 esac

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The packed folder on the emulated GPU: pack.sh packs a small one, its scripts run, find nothing, and find what is put into it.
 
     test_pack.py [OUT]      OUT: keeps the folder there

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A GPT in PyTorch on the GPU, for speed.sh: torch.compile, scaled_dot_product_attention, bf16 with f32 master weights, fused AdamW.
 
     torch_speed.py V S d LAYERS HEADS BATCH STEPS FIRST

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every key of a config.json is used, changes nothing, or is refused: all families, against what transformers makes of the same file.
 
     config_keys.py [--all] [--update] [--run FOLDER] [--family NAME]

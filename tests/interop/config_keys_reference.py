@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What transformers makes of every change of config_keys_table.py: parameters, the loss of two samples longer than any window in f64 with weights drawn by
 name and shape, or why it makes no model of it. Needs torch and transformers.
 

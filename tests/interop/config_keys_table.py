@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small configurations of every family with every key of its class in transformers 5.24, and what each key is changed to. Standard library only."""
 
 # Keys that every class has, and keys of older files, of other classes and of none.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an exported configuration asks for, by the other program's documentation alone: micro-batches, precision, and bytes of
 weights, gradients and optimizer state on a rank of every stage. It knows neither zplan's formulas nor the plan.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Exports and imports: golden files, every exported number computed again from the plan, refusals, damaged input.
 
 usage: interop.py [--update]      --update rewrites golden/: read the difference before committing it

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's topology files: machines drawn here, what becomes of them, and what is refused; hostile and damaged XML.
 
 The files are made from a few words a machine; expected rates are the data sheets' and NCCL's own (in hw.dz and nccl.c).

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """zplan data pairs: what every sample must be, found again in the texts; shares of what is drawn; the same bytes from the same seed; BERT with both losses
 trained on the arrays, on one rank and on data 2 x pipeline 2; what is refused.
 

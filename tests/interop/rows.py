@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """zplan data jsonl and zplan data table: drawn rows against the same tokens and arrays made here with Python's json and csv, bytes and with a tokenizer; a
 trainer on a table; packed documents that do not see each other train as documents that are samples; every refusal names its line and leaves nothing behind; nor does an interruption.
 """

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """zplan data squad: drawn questions and answers against the same arrays made here, bytes and with a tokenizer; a trainer on them; what is refused."""
 import ast
 import json

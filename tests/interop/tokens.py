@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (cases.json and variants.json),
 Megatron's indexed datasets against llm.c shards of the same ids, in trainers; what is refused.
 """

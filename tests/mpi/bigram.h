@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer written by hand, as small as one can be: logits of the next token = the current token's row of a table W[V,
  * V]. It runs on any tensor x data layout (tensor splits the columns, unevenly) with ZeRO 0 to 3, so it exercises the
  * whole runtime without the compiler. Pipeline is 1. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of the runtime against a naive computation, for one layout: collectives TENSOR PIPELINE DATA f32|f64.
  * Every rank can compute every rank's input, so each checks its own result, to the bit. Data lie in the arena, wherever
  * that is; the tests fill and read copies of the host. Prints nothing when all is well. */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs every multi-rank scenario of the runtime: run.sh FOLDER, where mpi_collectives and mpi_trainer lie.
 set -u
 bin=${1:?usage: run.sh FOLDER}

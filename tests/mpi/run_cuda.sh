@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The runtime of GPUs on several ranks that share an emulated GPU: run_cuda.sh FOLDER, where the programs lie. Messages are
 # staged, or go over an emulated NCCL.
 set -u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bigram trainer as a program: trainer T D ZERO f32|f64|f16 [options of zpr_main]. */
 #include <signal.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of C files, all in one text: at a chosen place the original and one change of it, and a number that says which runs
 (mutant.h). So a tree is built once for all mutants.
 

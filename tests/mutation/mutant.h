@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Included first by every file that has mutants (instrument.py): which mutant runs, and which places are reached.
  *
  * ZP_MUTANT=N makes mutant N the one that runs. ZP_MUTANT_SEEN=FILE: a file of as many bytes as there are mutants, in

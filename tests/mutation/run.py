@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mutation testing of differentiation, sharding, layout and schedules: which small faults do the tests see?
 
     run.py [--count N] [--seed N] [--jobs N] [--into FOLDER] [--only FILE-PREFIX] [--slowest SECONDS] [--again REPORT]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Is a strategy one file and one row of a list? Takes each of them away in a copy of the tree, builds zplan, and asks for plans.
 
     strategies.py [--into FOLDER]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The interpreter's frame: storage and the order of nodes. Every tensor has an array of its own; what is written to a
  * view is copied to its base, so that readers of either see it. Views of rows, which no node makes, are copied from
  * their base before they are read. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle: executes a (logical, local, fused or differentiated) graph in f64 with plain loops. Collectives are
  * copies, as at tensor degree 1; the local graph of a rank among several runs node by node, with the collectives made
  * by the caller. Written for obviousness, not speed; shares no code with generated kernels. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Columns in plain loops: one of them, those of every head, and one number made of an axis. */
 #include <math.h>
 #include "interpret_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts as plain loops: routing, dispatch, one product an expert, combine, and their backward nodes.
  *
  * Shape legend: B samples, S positions, E experts (of all ranks), L local experts, C slots of one expert, k choices of

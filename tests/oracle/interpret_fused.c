@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of row ops: forward, and naive reverse mode row by row. The backward run sees only what the FUSED_GRAD node
  * lists; every other value starts as NaN and is rebuilt from the listed ones, so a missing entry shows in the
  * result. */

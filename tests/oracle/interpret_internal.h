@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the interpreter. */
 #ifndef ZPLAN_INTERPRET_INTERNAL_H
 #define ZPLAN_INTERPRET_INTERNAL_H

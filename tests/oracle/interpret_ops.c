@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matmul, lookups, attention and the loss, with their backward nodes, as plain loops. Collectives are copies, as on one
  * tensor rank. Shape legend: T rows (B*S), k and n columns, d head size. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Means, slices and joins of positions in plain loops, position by position of whole samples: what is not on the rank
  * is left out. */
 #include <string.h>

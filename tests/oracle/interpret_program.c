@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a row program in f64 with plain loops: the oracle of the LLVM kernels. Values are computed in their order, row
  * by row; no passes, no vectors, libm functions. */
 #include <assert.h>

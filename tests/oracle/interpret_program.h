@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle of row programs. */
 #ifndef ZPLAN_ORACLE_INTERPRET_PROGRAM_H
 #define ZPLAN_ORACLE_INTERPRET_PROGRAM_H

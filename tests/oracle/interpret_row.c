@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ROW ops, one row at a time, and their derivatives, each written straight from its formula. */
 #include <math.h>
 #include "interpret_internal.h"

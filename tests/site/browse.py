@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The built site (build.py) in headless Chromium: every page opens without a complaint of the browser and without a request to elsewhere, is no
 wider than a telephone's 390 pixels or a screen's 1,280, its links and their headings are there, and the search finds something.
 

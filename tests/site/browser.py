@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chromium without a window, driven over its debugging pipe: no package is needed besides the browser. One page at a time."""
 import base64
 import json

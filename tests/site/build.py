@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Builds the documents as a site with a search: build/site/html/index.html. Needs Sphinx, myst-parser and furo of PyPI, which
 tests/site.sh installs.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Links of the documents without a network: each names a file or folder that is there, and a heading that the page has. Also the size of
 README and the number of commands of the guide's ten tasks.
 

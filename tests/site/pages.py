@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs every command of the documents and compares what it prints with what the page says.
 
 usage: pages.py [--write|--write-all] [--jobs N] [PAGE.md...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The picture of the report page in the README: the plan of a trillion parameters on 800 V100, as headless Chromium shows it.
 
   tests/site/picture.py [FILE]    writes docs/images/report.webp, or FILE"""

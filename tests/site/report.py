@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The report page in headless Chromium, at three widths and in both themes: no complaint of the browser, no request, nothing wider than the
 page, and every figure that stands on it is the one of the plan file, of the log, or of another answer of zplan.
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How the sources read, as far as a program can tell.
 
 usage: style.py
 
   format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
   tidy      clang-tidy finds no fault (.clang-tidy says what it looks for); needs build/release, for how files are compiled
+  licence   every source names it in its first line, or after `#!`; not data, nor what stands in plans (.dz) and in models (.dz.in)
   comments  none begins with "Of", "The same" or "And": each stands by itself
   const     a function of the search that takes its cache const does not use the arenas of the cache
   terminal  strings are printed where controls in them are shown
@@ -24,6 +26,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import harness  # noqa: E402
 
 COLUMNS = 120
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 SOURCE = (".c", ".h", ".cuh")
 PARTS = ("support", "frontend", "exchange", "driver", "planner", "codegen", "runtime", "kernels")
 
@@ -68,6 +71,23 @@ def check_tidy(tally, sources):
 def check_columns(tally, names):
     long = ["%s:%d" % (name, i + 1) for name in names for i, line in enumerate(read(name).split("\n")) if len(line) > COLUMNS]
     tally.check("%d columns" % COLUMNS, not long, " ".join(long[:10]))
+
+
+def licence_line(name):
+    """What a source begins with, or None: data, pages and what the command has made need not say so."""
+    if name.startswith("tests/interop/golden/"):
+        return None
+    if name.endswith(SOURCE + (".def", ".l", ".y", ".cpp", ".js", ".css")):
+        return "/* %s */" % LICENCE
+    script = name.endswith((".py", ".sh", ".cmake")) or os.path.basename(name) == "CMakeLists.txt"
+    return "# " + LICENCE if script or name == ".ci/run" or name.startswith("tests/site/stand_ins/") else None
+
+
+def check_licence(tally, names):
+    begins = re.compile(r"(?:#![^\n]*\n)?([^\n]*)\n")
+    sources = [(name, line) for name in names for line in [licence_line(name)] if line]
+    wrong = [name for name, line in sources if (begins.match(read(name)) or [""] * 2)[1] != line]
+    tally.check("the first line names the licence: %d files" % len(sources), len(sources) > 1400 and not wrong, " ".join(wrong[:10]))
 
 
 def check_comments(tally, sources):
@@ -204,6 +224,7 @@ def main():
     check_format(tally, sources)
     check_tidy(tally, sources)
     check_columns(tally, [n for n in names if n.endswith(SOURCE + (".y", ".l"))])
+    check_licence(tally, names)
     check_comments(tally, sources)
     check_const(tally, sources)
     check_includes(tally, sources)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few cases instead of all: chosen so that whatever two (or three) values of different axes can meet in a case do meet in a
 chosen one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the end-to-end tests share: starting zplan, reading logs and checkpoints, comparing tensors, counting results.
 
 Standard library only, so that the tests run wherever zplan does. ZPLAN=path chooses another binary than

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imported first by tests that compute with NumPy: where another python3 stands before Debian's, which has the package python3-numpy, the
 test starts again with that."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # Parts of a run of tests: each a command whose output is kept, and one line of it. Sourced by run.sh and long.sh, which set
 # $root and, relative to it, $logs.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The C++ compiler without optimization: kernels of an emulated GPU take longer to optimize than a few small steps take to run.
 # With KEPT_OBJECTS, a folder, one text is compiled once for all trainers that have the same kernels, and optimized a little: comments,
 # which name the plan, are no part of it. QUICK_LEVEL: another optimization, for tests whose kernels compute more.

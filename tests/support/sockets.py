@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the processes of a session listen on, from the kernel's tables: each socket by its number in /proc/PID/fd."""
 import ipaddress
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trainings that must agree: a table of settings, each trained and compared with the same model on one rank.
 
 A test is a table and one call:

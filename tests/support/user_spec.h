@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The spec that a user gets: words of a command line, through the command's own options, loader and choice of program.
  * For tests that link zp_driver; builders of specs call zp_program_choose, which the command calls, too. */
 #ifndef ZPLAN_TEST_USER_SPEC_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of axes and shapes in PyTorch: what axes.dz and mixer.dz say, with the parameter names of zplan's checkpoints."""
 import torch
 import torch.nn.functional as F

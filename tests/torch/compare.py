@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """zplan against PyTorch: the losses of 20 AdamW steps (f32; with experts f64) from the same weights on the same tokens agree to 1e-5,
 of Gemma 2 and 3, Qwen 3, T5 (also by Adafactor), DeepSeek's latent attention, a Vision Transformer, BERT with three losses, a LLaMA within documents of packed samples, adapters of a LLaMA and BERT with block-sparse attention and DeepSeek's experts in f64 to 1e-12;
 in bf16 and fp16, against mixed precision by hand (mixed.py), to 2e-4 and 2.5e-5.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that begin with convolutions, as functions of a dictionary with the parameter names of zplan's checkpoints: an encoder after a stem like
 Whisper's, and the Vision Transformer of transformers. Weights of convolutions are [out, C * kernel * kernel] here, the elements of PyTorch's in
 their order."""

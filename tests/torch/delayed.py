@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2 of one layer in PyTorch with updates that come a step late (arXiv 2101.06840, section 5.2), in f64.
 
     delayed.py MODEL.safetensors [OUT.json]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """T5 as transformers has it, as a function of a dictionary with the parameter names of zplan's checkpoints."""
 import re
 

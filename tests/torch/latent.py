@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek-V3 with dense layers as transformers has it, as a function of a dictionary with the parameter names of zplan's checkpoints; and its gate."""
 from unittest import mock
 

@@ -1,5 +1,6 @@
-"""Which tokens masked data mask, and which probabilities attention drops, written once more from what runtime/README.md and frontend/library/README.md
-say: Philox4x32-10 (Salmon et al. 2011) and, for tokens, a Feistel network over it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Which tokens masked data mask, and which probabilities attention drops, written once more from what runtime/README.md, docs/guide/data.md and
+models.md say: Philox4x32-10 (Salmon et al. 2011) and, for tokens, a Feistel network over it."""
 import math
 
 WORD = 0xffffffff

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision by hand in PyTorch: 16-bit weights, activations and gradients, f32 arithmetic, f32 master weights and moments, a loss
 scale with fp16. Every operation of model.py is computed in f32 and its result rounded, and so is its gradient; nothing of torch.amp.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2, LLaMA, Gemma 2, Qwen 3 and a mixture of experts in PyTorch, written for comparison: parameters are a dictionary with the names of zplan's checkpoints, the
 forward pass is a function of it. Attention is spelled out, scores and all."""
 import math

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """1-bit Adam and 1-bit LAMB of the small LLaMA in PyTorch, f64, on two simulated workers: as arXiv 2102.02888 and 2104.06069 have them, and with ZeRO 1.
 
     onebit.py MODEL.safetensors [OUT.json]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A LLaMA over samples of several documents as a function of its parameters: a mask in blocks for PyTorch's attention, and positions that begin again with every
 document, learned and rotary ones alike, as collators without padding have them."""
 import torch

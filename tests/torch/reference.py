@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The same training in PyTorch: 20 steps of AdamW, or Adafactor, from the weights that zplan publishes, on the same tokens.
 
     reference.py NAME MODEL.safetensors [OUT.json]

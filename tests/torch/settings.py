@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The comparisons: what gpt2.dz, llama.dz, lora.dz, moe.dz, lines.dz, bert.dz, gemma2.dz, gemma3.dz, qwen3.dz, vit.dz, vit_pixels.dz, audio.dz, squad.dz, axes.dz, mixer.dz, packed.dz, mla.dz, t5.dz, t5_v1_1.dz and missing.dz alongside this say, once more for PyTorch. Change both together."""
 import os
 

@@ -1,4 +1,5 @@
-"""Which spans T5's data cut out, and which source of a mixture a sample is of, written once more from what frontend/library/README.md and
+# SPDX-License-Identifier: Apache-2.0
+"""Which spans T5's data cut out, and which source of a mixture a sample is of, written once more from what docs/guide/data.md and
 runtime/README.md say; masks.py has the random numbers."""
 import fractions
 import math

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Problems of attention for device kernels: their arguments, rows that begin at multiples of 16 bytes, texts with
  * layouts. */
 #ifndef ATTENTION_DEVICE_H

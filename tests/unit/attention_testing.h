@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Problems of attention with their naive f64 reference, for the tests of the CPU and of the device kernels. */
 #ifndef ATTENTION_TESTING_H
 #define ATTENTION_TESTING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model of operations along axes and on columns of heads, whose last segment has several losses. */
 #ifndef ZPLAN_AXES_MODEL_H
 #define ZPLAN_AXES_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Criterion links libgit2, and every process that loads it reads the certificates of all authorities that the machine
  * trusts: more than half of the time that a small test takes. They are read here instead, and are none. A program's
  * functions go before those of libraries; where libgit2 is built with another library, these are not called. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of checkpoints share: a small model in any layout, whose ranks are played one after the other, each
  * with an arena of its own, and a folder that goes away. */
 #ifndef CHECKPOINT_TESTING_H

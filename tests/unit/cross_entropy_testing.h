@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logits with their naive f64 loss and gradient, for the tests of the CPU and of the device kernels. */
 #ifndef CROSS_ENTROPY_TESTING_H
 #define CROSS_ENTROPY_TESTING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles kernel text for the host and launches its kernels through the emulator, for the tests of codegen/cuda. */
 #ifndef CUDA_OBJECTS_H
 #define CUDA_OBJECTS_H

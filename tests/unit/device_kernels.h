@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of kernels/cuda on the host, for the tests test_kernels_cuda*.c. Only addresses of the host are in
  * use. */
 #ifndef DEVICE_KERNELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of a test's own, in the current one: made when a test begins, gone when its process ends, also by exit(). */
 #ifndef ZPLAN_TEST_FOLDER_TESTING_H
 #define ZPLAN_TEST_FOLDER_TESTING_H

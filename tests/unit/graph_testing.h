@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of the graph layer share: short builders, two reference layers, and a gradient check. */
 #ifndef GRAPH_TESTING_H
 #define GRAPH_TESTING_H

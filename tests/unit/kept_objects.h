@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of the emulator that were compiled once serve every test of a build that asks for the same text: tests run in
  * processes of their own, and compiling a text takes longer than most of them compute. */
 #ifndef KEPT_OBJECTS_H

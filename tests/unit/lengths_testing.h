@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Samples that are shorter than the others, for the tests of attention on the CPU and of the device kernels. */
 #ifndef LENGTHS_TESTING_H
 #define LENGTHS_TESTING_H

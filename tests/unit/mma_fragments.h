@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which element of a matrix each lane holds: data, made once by evaluating the layouts of CuTe (NVIDIA/cutlass; commits
  * 468e0eaf9dac of mma_traits_sm80.hpp, 474c1fd42eaa of copy_traits_sm75.hpp), and found equal to the formulas of the
  * PTX ISA (matrix fragments of mma.m16n8k16 with .f16 and .bf16, groupID = lane >> 2; ldmatrix). A coordinate of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of small plans for tests of what a step moves: a model, plans of it, and records that are expected.
  *
  * The model: V = 256, S = 32, d = 64, three layers. A layer has 12 d^2 + 13 d = 49984 elements, in whole shards of two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The 16-bit dtypes as tests see them: bf16 by its definition, f16 as the compiler's own _Float16. */
 #ifndef ZPLAN_TEST_NARROW_TESTING_H
 #define ZPLAN_TEST_NARROW_TESTING_H

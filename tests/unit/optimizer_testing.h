@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer steps by the formulas of torch.optim, and Lion and Adan by those of their papers, for the tests of the CPU
  * and of the device kernels. */
 #ifndef OPTIMIZER_TESTING_H

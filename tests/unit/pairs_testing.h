@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over keys of another sequence, and with a relative bias: cases and naive f64 sums, for the tests of the CPU
  * and of the device kernels. What is read after the lengths is NaN, and so are results before. */
 #ifndef PAIRS_TESTING_H

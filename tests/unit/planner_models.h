@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
  * style one, one with attention and MLP side by side, one with experts, one whose attention has options, and three
  * whose elementwise code is longer; and two clusters. */

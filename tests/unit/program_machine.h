@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executes lowered procedures in f64 over byte arenas, with the offsets, aliases, slots and order tables that the plan
  * says: all stages, chunks and tensor ranks of one replica in one process. Arithmetic comes from the graph interpreter,
  * one step at a time; collectives and losses of divided tensors are written out here. Memory is poisoned with NaN

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program must compute: the loss and the gradients of the model's logical graphs, the whole batch at once,
  * nothing sharded or lowered; and the comparison with what program_machine.h left in the arenas. */
 #ifndef PROGRAM_REFERENCE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of lowered programs share: two models with awkward sizes, and all ways to lower them. */
 #ifndef PROGRAM_TESTING_H
 #define PROGRAM_TESTING_H

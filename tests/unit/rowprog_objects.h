@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles kernel sets to shared objects and loads them, for the tests of codegen/host. */
 #ifndef ROWPROG_OBJECTS_H
 #define ROWPROG_OBJECTS_H

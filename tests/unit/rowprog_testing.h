@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of row programs share: models that use every row op, values for their tensors, and running one FUSED
  * or FUSED_GRAD node through any implementation of its program. */
 #ifndef ROWPROG_TESTING_H

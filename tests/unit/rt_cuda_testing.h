@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of the GPU runtime on the emulated GPU, one rank: a context without a model, operands that lie in its arena
  * and on the host, and how they are compared. Each test program includes it once. */
 #ifndef ZPLAN_RT_CUDA_TESTING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many random instances a test of the search draws: a quarter of those that it has, all with ZPLAN_LONG in the
  * environment (tests/long.sh). The seed is the same, so the quarter is the first one. Plans are held against the search
  * by tests/fuzz/plans.py, too. */

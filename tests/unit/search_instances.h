@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random small instances of the search: clusters, constraints, models, from a fixed seed. */
 #ifndef ZPLAN_TEST_SEARCH_INSTANCES_H
 #define ZPLAN_TEST_SEARCH_INSTANCES_H

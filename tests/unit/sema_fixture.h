@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads models from strings: shared by the test_sema*.c files. */
 #ifndef ZPLAN_SEMA_FIXTURE_H
 #define ZPLAN_SEMA_FIXTURE_H

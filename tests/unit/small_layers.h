@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models of a table, layers that a test writes, and a head: where GPT and LLaMA have too much in them. */
 #ifndef SMALL_LAYERS_H
 #define SMALL_LAYERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model, a cluster and settings that test_spec_*.c add to or change, and loading them. */
 #ifndef ZPLAN_TEST_SPEC_TESTING_H
 #define ZPLAN_TEST_SPEC_TESTING_H

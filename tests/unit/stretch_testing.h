@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of a few queries, for the tests of the CPU and of the device kernels: what such queries do not see is NaN,
  * and so is what they must not write. */
 #ifndef STRETCH_TESTING_H

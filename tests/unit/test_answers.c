@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers: sizes, why not, relaxations, sensitivity, Pareto front. What an answer promises is planned again here. */
 #include <math.h>
 #include <zplan/answers.h>

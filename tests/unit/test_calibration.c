@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calibration: files survive a round trip, tables of rates give back what was measured and lie between it elsewhere,
  * clusters take the rates, and what does not fit is refused. */
 #include <math.h>

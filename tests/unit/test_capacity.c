@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Capacity cards (examples/capacity): what is known to fit must fit, and one step beyond must not. */
 #include <criterion/criterion.h>
 #include <zplan/plan.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Node types: which are alike, what a mix of two can count on, and its price. Expectations are counted by hand. */
 #include <criterion/criterion.h>
 #include <string.h>

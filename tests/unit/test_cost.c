@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model: machine shares, links, ring formulas, shapes of matrix products, pipeline simulation. Expected values
  * are worked out by hand from the documented formulas. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cost functions for GPUs, by hand: tiles and waves, alignment, batched products, rings and trees over nodes, meshes.
  * They see the planner's private header: the functions are shared inside the planner only. */
 #include <zplan/constants.h>
@@ -196,4 +197,15 @@ Test(cost_gpu, all_reduces_in_a_node_as_measured) {
     cr_expect(fabs(off) < measured[i].tolerance, "%g bytes on %d: %g, measured %g", measured[i].bytes,
               measured[i].devices, got, measured[i].seconds);
   }
+}
+
+/* One pass of hops, and the array once: n owners' shares take as many passes and the bytes of one. */
+Test(cost_gpu, broadcasts_pay_hops_each) {
+  zp_group_link link = {
+      .n = 64, .nodes = 8, .local = 8, .bytes_per_s = 1e10, .local_latency_s = 1e-6, .network_latency_s = 1e-5};
+  double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S), hops = 56 * 1e-6 + 7 * 1e-5;
+  expect_near(zp_cost_broadcast(&link, 1e9), base + hops + 0.1, "one");
+  expect_near(64 * zp_cost_broadcast(&link, 1e9 / 64), 64 * (base + hops) + 0.1, "shares");
+  link.n = 1;
+  cr_expect_eq(zp_cost_broadcast(&link, 1e9), 0);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulation of 1F1B without order tables yields what the event simulation does, to the last bit. */
 #include <zplan/plan.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel text to cubins where NVRTC is installed, and the errors of both compilers. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

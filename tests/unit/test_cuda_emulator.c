@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The emulator's blocks and threads: what they compute, and what they refuse that a GPU would leave undefined. */
 #include <math.h>
 #include "cuda_objects.h"

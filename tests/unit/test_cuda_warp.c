@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The emulator's tensor cores, ldmatrix and asynchronous copies: who holds which element, against tables of another
  * source; what arrives when; what is refused. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watched kernel text: races are errors, orders that a GPU guarantees are not; counts against those made by hand. */
 #include "cuda_objects.h"
 

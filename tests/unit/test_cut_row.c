@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts within a limit on random numbers: filling, the least limit, sums and the walk over all cuts, each alongside
  * every cut tried. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The library of cuts on random numbers: no model, costs and orders of its own, every cut tried. The simulation here is
  * another one than the planner's: a fixed point over explicit orders, with messages that hold no buffers. */
 #include <criterion/criterion.h>

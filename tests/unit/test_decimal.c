@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decimals that read back equal: no digit too few, none too many. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The price of steps whose updates go on alongside the next one, against step after step event by event: threads of
  * hosts that begin when their stage has exchanged and are waited for before it exchanges again. */
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first screen of every example at several widths: no line is wider, no word is broken, it is short, and its
  * figures are those of the JSON. Searches stop early: what a screen shows does not depend on how good a plan is. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan fmt: the canonical layout. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_chunk_loss: the last product and the loss by parts of the tokens, against the graph that has the logits whole. The
  * interpreter computes both in f64; rows are independent, so only sums over rows may round otherwise. */
 #include "graph_testing.h"

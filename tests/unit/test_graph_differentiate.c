@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_differentiate: how gradients are stored, summed and aliased; numbers are checked on the way. */
 #include "graph_testing.h"
 

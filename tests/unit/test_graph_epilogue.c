@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_fold_epilogues and zp_fold_gradients: which groups become epilogues of products. That they compute the same:
  * test_graph_gradients.c. */
 #include "graph_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts in the graph: what routing decides, shape rules, and derivatives against central differences. */
 #include "graph_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes in symbols: texts by hand, values by evaluating them; and what a model's shapes are in its own symbols. */
 #include <zplan/extent.h>
 #include "sema_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that are not trained: backward without their gradients, and the same ones for all others. Adapters: what
  * they add to a product, by hand; their gradients by differences. */
 #include "graph_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_fuse: which row ops become one kernel. */
 #include "graph_testing.h"
 

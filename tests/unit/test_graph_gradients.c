@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every op's derivative against central differences, through localize, fuse, differentiate and the interpreter. */
 #include "graph_testing.h"
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Totals of models: parameters, work and traffic against formulas worked out by hand. */
 #include "graph_testing.h"
 #include <zplan/hash.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zp_graph_infer_parts: units that follow from heads, splits and shared parameters. */
 #include "graph_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The random stream that every plan shares. */
 #include <criterion/criterion.h>
 #include <zplan/philox.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules: what fits, and the message and code when it does not. */
 #include "graph_testing.h"
 

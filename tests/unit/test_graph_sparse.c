@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts of block-sparse attention, drawn: rows are query blocks, # is a block of keys that they see. */
 #include "graph_testing.h"
 #include <zplan/sparse.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Expressions, rows' values and templates of families of models (exchange/import/hf.h). */
 #include <criterion/criterion.h>
 #include "../../exchange/import/hf.h"

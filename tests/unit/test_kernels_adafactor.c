@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor's passes over elements against the formulas in f64: matrices, several of them, a vector; in pieces that
  * begin and end inside rows; all dtypes; with momentum and without. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention kernels against a naive f64 reference and central differences: every instruction set of this machine,
  * f32, f64 and bf16, odd sizes, grouped queries, padding heads. */
 #include "attention.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention within the documents of a sample: every instruction set and dtype against the naive f64 reference, with
  * windows, soft caps, biases by distance and dropout; to the bit what each document gives as a sample of its own, its
  * relative bias included. After the last document everything that is read is NaN, and so are results before. */

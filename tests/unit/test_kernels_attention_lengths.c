@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over samples that are shorter than the others: every instruction set and dtype against the naive f64
  * reference, to the bit what a sample of that size gives, central differences. After the lengths everything that is
  * read is NaN, and so are results before. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention with options: windows of tokens that begin and end everywhere in blocks, soft caps, biases by distance,
  * dropout.
  * Every instruction set and dtype against the naive f64 reference, samples of several lengths; a window of all

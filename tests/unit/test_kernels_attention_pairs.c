@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over keys of another sequence, and with a relative bias: every instruction set and dtype against naive f64
  * sums, samples of several lengths, padding heads. */
 #include "attention.h"

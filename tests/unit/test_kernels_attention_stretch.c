@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of a few queries, as decoding asks for it, against that of all queries: every instruction set and dtype,
  * all options, stretches of one position and of several. What such queries do not see is NaN, and so is what they must
  * not write. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One axis made one number, positions by number, windows over them, squared errors, and their gradients, against loops
  * in f64: within the rounding of what is stored, and of f32 sums. */
 #include <criterion/criterion.h>

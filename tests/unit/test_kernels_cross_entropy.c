@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross-entropy kernels against a naive f64 reference, whole and split over ranks, and the exponential under them. */
 #include "cross_entropy_testing.h"
 #include "exp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels for lookups, flat buffers and the optimizer, compiled for the host: against the CPU kernels, bit for
  * bit where nothing is rounded differently, and against the formulas of torch.optim. */
 #include "device_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor's device kernels, compiled for the host, against the formulas in f64. */
 #include "device_kernels.h"
 #include "narrow_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention, compiled for the host, against the naive f64 reference and the CPU kernels. */
 #include "attention_device.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels along axes, compiled for the host, against the CPU kernels: copies to the bit, sums in another order
  * within their rounding. */
 #include <string.h>

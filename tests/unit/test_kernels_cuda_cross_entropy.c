@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device cross-entropy, compiled for the host, against the naive f64 reference and the CPU kernels. */
 #include "cross_entropy_testing.h"
 #include "device_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels of experts, compiled for the host, against those of CPU ranks: places and copies to the bit, what is
  * summed in another order within rounding. */
 #include "device_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention over samples that are shorter than the others: against the naive f64 reference, to the bit what a
  * sample of that size gives, and without steps after its end. After the lengths everything that is read is NaN, and
  * so are results before. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on tensor cores, compiled for the host, against the naive f64 reference: with m16n8k16 of sm_80 and later,
  * and with m8n8k4 of Volta. */
 #include <zplan/own_gpu.h>

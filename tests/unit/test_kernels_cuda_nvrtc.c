@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels compiled for GPUs by NVRTC, which needs no GPU: every text compiles without warnings and without any
  * toolkit header, and keeps its values in registers. Without NVRTC on the machine there is nothing to test, and it says
  * so. NVRTC takes 3 to 9 seconds a text: texts whose code another one has, too, wait for ZPLAN_LONG in the environment

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels of 1-bit Adam, compiled for the host, against those of CPU ranks. Values are few binary digits, so
  * that sums are exact in any order: signs, scales and errors must be equal to the bit. */
 #include "device_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention over keys of another sequence, with relative biases and with dropout: against naive f64 sums.
  * Dropout also in windows and over the runs of blocks of a layout. */
 #include <zplan/own_gpu.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention in windows of tokens, within documents, with soft caps, biases by distance and dropout, with and
  * without tensor cores: against the naive f64 reference; on tensor cores without races, and with as many products as
  * the planner prices. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Additions to bf16 that are rounded stochastically: one of the two neighbours, up as often as the share of the spacing
  * says, the same bits whatever the ranges, the shares of tensor ranks and the kernels are. The device's kernel is
  * compiled for the host. */

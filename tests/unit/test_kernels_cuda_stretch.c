@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention of a few queries, as decoding asks for it, against the naive f64 reference: all options, heads wider
  * than the text was compiled for, stretches of one position and of several, and no race. Over other keys and with a
  * relative bias against the CPU's attention of all queries. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Routing kernels: what a gate decides, its derivative by differences, dispatch and combine as each other's transposes,
  * and the shares of several ranks, in both dtypes. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Embedding lookups and gradients: exact sums of small integers, so the reference needs no tolerance. */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CPU kernels of bf16 and f16: against those of f64 on the same numbers, each result rounded once; and the rounding
  * itself. Attention is in test_kernels_attention.c, row kernels are in test_rowprog_llvm.c. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam's exchange: several workers in one process against what must hold whatever the numbers are, and against
  * the formulas written out once more. */
 #include <criterion/criterion.h>

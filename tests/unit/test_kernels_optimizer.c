@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer updates against the formulas of torch.optim and of papers, and the flat-buffer helpers. */
 #include "optimizer_testing.h"
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples: sums of small integers, so the reference needs no tolerance, in every dtype. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox against the known answers of its authors' test file, and the moments of the initial weights. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The catalogue of published models: every configuration is read without a word, the text is a model of the language,
  * and it has as many parameters as its source says. */
 #include "sema_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of stages under ZeRO, chunks, split backward, selective recomputation and compression. Expected numbers are
  * worked out by hand: from the published tables, or from parameter counts and shapes. */
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hardware library: a small model is planned on every device and every node of it, alone and as two nodes where
  * there is a network, and fabrics cost what they say. */
 #include "sema_fixture.h"
@@ -47,7 +48,10 @@ static double plan_on(const char *cluster, int devices) {
 Test(library, every_device) {
   static const char *const devices[] = {"v100_sxm2_16", "v100_sxm2_32", "v100_sxm3_32", "v100_pcie_16", "v100_pcie_32",
                                         "a100_40",      "a100_80",      "h100_pcie",    "h100_sxm",     "h100_sxm_96",
-                                        "h200",         "b200",         "rtx3090",      "rtx4090",      "l40s"};
+                                        "h200",         "b200",         "rtx3090",      "rtx4090",      "l40s",
+                                        "gb200",        "b300",         "gb300",        "gh200",        "gh200_144",
+                                        "h20",          "h800",         "h100_nvl",     "l4",           "a10",
+                                        "a10g",         "rtx5090",      "rtx6000_pro",  "mi300x",       "mi325x"};
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
     char cluster[200];
     snprintf(cluster, sizeof cluster, "nodes = 1  node = std.hw.workstation(devices = 2 * std.hw.%s)", devices[i]);
@@ -60,12 +64,16 @@ Test(library, every_node) {
     const char *node;
     int devices;
     bool network;
-  } nodes[] = {{"dgx1v", 8, true},      {"dgx1v(devices = 8 * std.hw.v100_sxm2_16)", 8, true},
-               {"dgx2", 16, true},      {"p3dn", 8, true},
-               {"dgx_a100", 8, true},   {"dgx_a100(devices = 8 * std.hw.a100_40)", 8, true},
-               {"dgx_h100", 8, true},   {"dgx_h200", 8, true},
-               {"dgx_b200", 8, true},   {"workstation", 1, false},
-               {"gpu_server", 8, true}, {"cpu_generic", 8, true}};
+  } nodes[] = {{"dgx1v", 8, true},          {"dgx1v(devices = 8 * std.hw.v100_sxm2_16)", 8, true},
+               {"dgx2", 16, true},          {"p3dn", 8, true},
+               {"dgx_a100", 8, true},       {"dgx_a100(devices = 8 * std.hw.a100_40)", 8, true},
+               {"dgx_h100", 8, true},       {"dgx_h200", 8, true},
+               {"dgx_b200", 8, true},       {"workstation", 1, false},
+               {"gpu_server", 8, true},     {"cpu_generic", 8, true},
+               {"hgx_h800", 8, true},       {"hgx_h20", 8, true},
+               {"dgx_b300", 8, true},       {"gh200_quad", 4, true},
+               {"nvl72", 72, true},         {"nvl72(devices = 64 * std.hw.gb300, network = 100GB/s)", 64, true},
+               {"mi300x_platform", 8, true}};
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
     for (int count = 1; count <= 1 + nodes[i].network; count++) {
       char cluster[200];

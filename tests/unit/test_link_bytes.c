@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of collectives by link class. Every message of every rank is sent here one by one, on ranks that fill nodes in
  * order, as the runtime sends them: what leaves nodes is what plans predict (zp_move_across_bytes, which trainers
  * compare with what they send), and what the fullest node sends is what the price takes (zp_pass_bytes), and the price

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loss by parts of the tokens, as plans have it: programs that compute what the graphs say, arenas and prices that
  * are counted by hand. The graph itself: test_graph_chunk_loss.c. */
 #include <zplan/cost.h>

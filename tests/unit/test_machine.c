@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where ranks stand: groups under both rank orders, on equal nodes and on mixed ones, against an enumeration of all
  * ranks; the machine of a stage; the slowest of a set of node types. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Relaxations of the list of moves that the search counts with, against the price of random plans with exact buckets:
  * what a stage moves alongside its units (zp_cost_least_moving) and with nothing alongside (zp_cost_least_alone), its
  * update (zp_cost_step_update), and what follows its micro-batches (zp_cost_step_end), of units taken together and not

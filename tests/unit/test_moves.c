@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a step moves, record by record: lists of small plans, counted by hand (moves_testing.h). */
 #include "moves_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What optimizers move that need more than their own shard: whole matrices (Muon), sums of rows and columns
  * (Adafactor), signs and their errors (1-bit Adam, 1-bit LAMB, 0/1 Adam). Counted by hand (moves_testing.h). */
 #include "moves_testing.h"

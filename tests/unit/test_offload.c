@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* State off the device: bytes on host and disks, and what moving them costs. Expected numbers by hand. */
 #include <math.h>
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Saved values and parameters off the device: places, bytes moved in a step, and the price. Expected numbers by
  * hand. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of zplan's own GPU trainer against hand counts: what attention on tensor cores computes, tile by tile, against
  * every pair of positions; seconds of one layer of GPT-2 124M from its shapes; which rate an arch has. */
 #include <zplan/constants.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Orders as phrases, and orders that are not the schedule's: legal exactly where nothing waits for itself. */
 #include <criterion/criterion.h>
 #include <zplan/program.h>

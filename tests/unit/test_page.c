@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages: no line is wider than the screen, words stay whole, and what a terminal would obey is shown. */
 #include <criterion/criterion.h>
 #include <zplan/page.h>

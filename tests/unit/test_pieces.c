@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where layers may be cut, the pieces that come of it, and what they add up to. That a program over pieces computes the
  * model is shown in test_program_run.c. */
 #include "program_reference.h"

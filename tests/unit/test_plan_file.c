@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files: what is written is sound, reads back as the same choice and has a name of its own. test_verify.c has the
  * files that are not sound. */
 #include "verify_testing.h"

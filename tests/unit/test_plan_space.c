@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole space through the back door: for every kind of decision a program is made, simulated, played over
  * poisoned memory, written as a plan file, read back and verified; and files that lie are found out. */
 #include <math.h>

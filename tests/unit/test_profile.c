@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Profiles alongside plans: what the plan says of every stage's step adds up, logs are read as they are and refused as
  * damaged, the table and the trace show what was measured. */
 #include <math.h>

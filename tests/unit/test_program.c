@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lowered procedures against rules written down a second time: live ranges, kept values, recomputation, gradients. What
  * they compute is tested in test_program_run.c, where they lie in test_program_layout.c. */
 #include "program_testing.h"

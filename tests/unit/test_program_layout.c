@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas of stages and whole programs: exact bytes, tied parameters, traffic. */
 #include <limits.h>
 #include "program_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end-to-end oracle of lowering: the program of a plan, executed in f64 over its own arenas, gives the loss and the
  * gradients of the graphs that it was made from. So offsets, aliases, live ranges, slots, ping-pong buffers, kept
  * shards and order tables are right together. */

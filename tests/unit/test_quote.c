@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts as words of other languages: every byte and every trigraph is read back by the language itself. */
 #include "folder_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The replay of programs over poisoned memory: finds nothing in sound programs, and every kind of damage. */
 #include "planner_models.h"
 #include "../../planner/proof/replay_internal.h"

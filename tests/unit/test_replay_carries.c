@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The replay of programs that several tensors flow through: sound in every schedule and mode, and what stands at
  * another tensor's place is found. */
 #include "planner_models.h"

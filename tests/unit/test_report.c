@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reports: the facts that readers rely on are there, and the files are well-formed. */
 #include <math.h>
 #include <zplan/buf.h>

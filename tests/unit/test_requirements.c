@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What headers require is asserted, in release builds too: calls that break it end the process. */
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row programs and their f64 interpreter: against the graph's oracle, against central differences, and their
  * structure. */
 #include "rowprog_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row programs as CUDA C, run by the emulator on the host: against the f64 interpreter, for all models, with odd
  * numbers of rows and every way to cut them; then what the text itself must hold to. */
 #include "cuda_objects.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of whole graphs whose groups run as row programs, against central differences of the logical graph, which
  * is interpreted op by op: no derivative and no simplification of codegen/rowprog is on that side.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Properties of compiled row kernels: random numbers, special values, long rotary tables, the object file itself. */
 #include "rowprog_objects.h"
 

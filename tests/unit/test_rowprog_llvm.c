@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels that LLVM makes from row programs for this machine: against the graph's oracle, with strided rows, on
  * every way to cut the rows into chunks. */
 #include "rowprog_objects.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The error bounds that codegen/host/emit_math.c states, on dense grids, against libm in higher precision. */
 #include "rowprog_objects.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels for other instruction sets than this machine's best. */
 #include "rowprog_objects.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a call takes, as `zplan calibrate` measures it: never less than the processor time of the thread that worked
  * longest, on a machine as busy as it may be. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints: any layout loads any other's; which folders there are, and which of them count. */
 #define _XOPEN_SOURCE 700
 #include "checkpoint_testing.h"

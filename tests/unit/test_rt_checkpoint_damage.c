@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that can be wrong with the files of a checkpoint or with the disk ends in one message with nothing
  * half-written. */
 #define _XOPEN_SOURCE 700

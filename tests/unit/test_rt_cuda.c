@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU runtime on the emulated GPU, one rank: every step function against the kernels of CPU ranks or a naive
  * computation, and what it refuses. Products: test_rt_cuda_products.c. Several ranks: tests/mpi/run_cuda.sh. */
 #include <dlfcn.h>

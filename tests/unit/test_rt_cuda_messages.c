@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages of the emulated NCCL find every wait that is missing between the stream of units and those of messages: a
  * rank sends to itself through one buffer and receives ahead into another one, and each of the four waits is left out
  * once. With all of them the values come through. */

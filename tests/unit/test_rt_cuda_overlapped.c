@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What moves alongside the units (runtime/cuda/overlapped.c), on the emulated GPU, whose streams run as late as they
  * may: a walk as trainers have it, with copies for gathers, units and scatters, so that the host waits for nothing in
  * between. Each of the two streams is the first to be waited for, so a missing wait in either direction changes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of the GPU runtime on the emulated GPU, against sums in f64: plain ones, those of experts, those with an
  * epilogue; and what its cuBLASLt refuses. */
 #include "rt_cuda_testing.h"

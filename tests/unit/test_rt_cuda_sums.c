@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of 16-bit operands on the emulated GPU that add to gradients: ADDENDS equal addends, one product after
  * another, make an exact sum in f32. The kernels that add: test_kernels_cuda.c, test_kernels_cuda_experts.c. */
 #include "rt_cuda_testing.h"

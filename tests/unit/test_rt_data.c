@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sources of tokens: shards and their errors, the order of samples. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

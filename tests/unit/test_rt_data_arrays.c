@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs by name: NumPy files and what is wrong with them, samples in order and where they stand, identity, made-up
  * inputs. */
 #include <criterion/criterion.h>

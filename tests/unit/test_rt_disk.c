@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of offloaded state: what is written comes back, and every trouble of a disk is told. */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on views, all dtypes, all transpositions, one and several threads; one product an expert. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that a map gives: orders, dtypes, parts of one parameter, and what is wrong with maps and files. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The next token by logits: greedy, temperature, top-k, top-p, against shares that are counted by hand. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime's reader of JSON: what it takes, and the limits of its integers. */
 #include "checkpoint.h"
 #include <criterion/criterion.h>

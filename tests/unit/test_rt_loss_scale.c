@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scale of f16 gradients: when it falls and rises, what is skipped, what a checkpoint brings back. */
 #include <criterion/criterion.h>
 #include "internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Muon on CPU ranks against the formula in f64: matrices that are wide, tall and square, all dtypes, with an average;
  * what lies alongside a matrix stays. */
 #include <criterion/criterion.h>

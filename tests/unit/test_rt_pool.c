@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of a rank: every element exactly once, whatever the sizes. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which library and kernels multiply: a function of the processor's features. And every library on random products
  * against sums in f64. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a training step goes: every moment belongs to one step, on CPU ranks' clock and on the events of
  * the emulated GPU. */
 #include <criterion/criterion.h>

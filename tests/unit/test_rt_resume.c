@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Resumed runs of the bigram trainer: every sample of the data once, whatever changes between them; what cannot go on
  * is refused; no run takes the folder or the log of another. */
 #include <criterion/criterion.h>

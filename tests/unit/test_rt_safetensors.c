@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of safetensors files, for trainers and compiler: what is read, and what is wrong with the rest. */
 #define _XOPEN_SOURCE 700
 #include <criterion/criterion.h>

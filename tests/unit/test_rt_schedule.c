@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Learning-rate schedules: the corners of every curve. */
 #include <criterion/criterion.h>
 #include "internal.h"

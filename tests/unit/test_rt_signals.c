@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals that end a run: where their handlers run, who hears them, until when. */
 #include <criterion/criterion.h>
 #include <pthread.h>

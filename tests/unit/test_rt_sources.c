@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is made of sources: mixtures by weight, spans that are cut out. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

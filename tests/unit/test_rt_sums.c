@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every place where a trainer with 16-bit operands adds to the gradient of a parameter, each given ADDENDS equal
  * addends, one call after another: the sum is exact. Kept in bf16 it would stop at 256 times the addend, in f16 at
  * 2,048 times. What ranks add to each other: tests/mpi/collectives.c; whole trainings: tests/diff/sums.py. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A whole trainer in one process: the bigram model that the multi-rank tests use as well. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

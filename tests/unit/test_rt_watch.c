@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that wait for other ranks and cannot be asked: when a line comes, and when the end. */
 #include <criterion/criterion.h>
 #include <signal.h>

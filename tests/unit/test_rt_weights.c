@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of parameters on uneven splits, their initial values, and padding. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Order tables: each is played on all stages at once, with the message buffers that the layout has. */
 #include <criterion/criterion.h>
 #include <zplan/program.h>

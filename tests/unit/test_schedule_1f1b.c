@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Order tables: 1F1B by its properties, and against a pipeline that is played tick by tick. */
 #include <criterion/criterion.h>
 #include <zplan/program.h>

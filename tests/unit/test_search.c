@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search against brute force on small spaces, its certificate, its constraints and its refusals. */
 #include <math.h>
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
 #include "search_instances.h"
 #include "../../planner/search/bounds/cut.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* More devices are never worse on large counts, primes included; test_search_idle.c has every small one. With
  * ZPLAN_LONG in the environment twice as many counts (tests/long.sh). */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Branch and bound over cuts: its rules against the simulation, its answers against all cuts, the gap of models of real
  * size. Random instances from a fixed seed. */
 #include <math.h>

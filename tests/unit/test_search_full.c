@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search over all dimensions against brute force, on small random instances. */
 #include "search_instances.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* More devices are never worse: a plan may leave some of them out. */
 #include "search_instances.h"
 #include <zplan/answers.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least work of points that may be cut inside layers, against every cut: with limits of memory between those under
  * which all fits and those under which nothing does. */
 #include "search_instances.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A less exposed plan in the place of the fastest one. */
 #include "sema_fixture.h"
 #include <zplan/plan_file.h>

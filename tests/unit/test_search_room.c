@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
 #include <math.h>
 #include "../../planner/search/bounds/cut.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all stages have together, and what one of them takes: sums that are cut short, numbers that do not turn from
  * stage to stage, seconds of ranges of units against what is laid out. Random instances. */
 #include "search_instances.h"

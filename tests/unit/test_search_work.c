@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much the search does for a few models: limits in counts, which are the same on every machine, a little above what
  * is needed today. Seconds are benchmarks (tests/bench/search_speed.sh). */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every refusal of model elaboration: its code and the words that tell the user what to do. */
 #include "sema_fixture.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Units, scopes and scalar expressions (through `let` and the arguments of models). */
 #include "../../frontend/sema/eval.h"
 #include "sema_fixture.h"

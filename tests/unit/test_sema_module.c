@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that use files: paths, names, circles, missing files, and the choice of the model. */
 #include "sema_fixture.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sharding search: the known column/row pairs must fall out, heads need not divide, and nothing is split where that
  * would be wrong. */
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of sharding: the local graphs of all tensor ranks run side by side in f64, with the collectives made
  * between them, and give what the whole graph gives: carried tensors, loss, gradients of both, gradients of parameters.
  * Every segment by itself; borders and parameters are cut as the local graph says. Padding must stay zero. */

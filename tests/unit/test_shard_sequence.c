@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sequence sharding: the pairs of all-gather and reduce-scatter must fall out, norms and residuals shrink to the rank's
  * share of the positions, and so do carried and kept bytes; nothing is padded, so what does not divide is refused. That
  * the numbers are right is test_shard_numeric.c's business. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One segment's sharding search against oracles that know nothing of how it searches: prices counted by hand, and the
  * best of all assignments of patterns, each judged by which uses every tensor has. */
 #include "../../planner/shard/shard_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machines: what zp_load makes of clusters, nodes and the library, and what it says of wrong ones. */
 #include "spec_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan limits: what zp_load makes of plan blocks. */
 #include "spec_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --set: what the command line changes, and which settings contradict each other. */
 #include "spec_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training settings: what zp_load makes of the train block. */
 #include "spec_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the search takes of a stage without laying it out, by hand: footprints, inner stages, ties, partial sums, node
  * types. */
 #include "planner_models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams, tensors that units only read or hand on: a slot has them once, whatever a stage recomputes, so a layer keeps
  * what it keeps in the same model without them; the verifier counts them on its own. */
 #include "verify_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The support layer: arenas, vectors, buffers, files, hashing, JSON, diagnostics. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parser: the trees it makes, and what it says about text that is wrong. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables: they fold, leave columns out, become lists; no line is wider than the screen. */
 #include <criterion/criterion.h>
 #include <zplan/table.h>
@@ -45,8 +46,39 @@ Test(table, then_columns_are_left_out_and_named) {
 }
 
 Test(table, at_last_rows_are_lists) {
-  cr_expect_str_eq(shown(20), "devices 1\n  plan tensor 1 data\n    1\n  step ~9 s\n  rate ~1 k\n  peak ~2 GB\n"
-                              "devices 16\n  plan tensor 8 data\n    2\n  step ~1 s\n  rate ~9 k\n");
+  cr_expect_str_eq(shown(20), "devices: 1\n  plan: tensor 1\n    data 1\n  step: ~9 s\n  rate: ~1 k\n  peak: ~2 GB\n"
+                              "devices: 16\n  plan: tensor 8\n    data 2\n  step: ~1 s\n  rate: ~9 k\n");
+}
+
+/* Names and texts of a row, with a text between rows. */
+static const char *texts(int width, const char *name, const char *a, const char *b) {
+  static const zp_column folding[] = {{"", 4, 4, 0}, {"A", 4, 4, 0}, {"B", 4, 4, 0}};
+  zp_page page = zp_page_new(arena, zp_plain_screen(width), 0);
+  zp_table table = {.columns = folding, .n = 3};
+  const char *cells[] = {name, a, b};
+  zp_table_add_text(arena, &table, "\none part of it");
+  zp_table_add(arena, &table, cells);
+  zp_table_add_text(arena, &table, "the same: all other things");
+  zp_page_table(&page, &table);
+  return page.out.data;
+}
+
+Test(table, words_stay_whole_and_the_widest_column_folds) {
+  cr_expect_str_eq(texts(30, "recompute", "selective and then full", "none"),
+                   "           A              B\n\none part of it\nrecompute  selective and  none\n"
+                   "           then full\nthe same: all other things\n");
+  cr_expect(strstr(texts(24, "recompute", "selective", "none"), "recompute\n  A: selective\n  B: none\n"), "%s",
+            texts(24, "recompute", "selective", "none"));
+}
+
+Test(table, parts_of_long_words_are_folded_last) {
+  cr_expect_str_eq(texts(30, "file", "a/folder/of/somebody/plan.json", "none"),
+                   "      A                   B\n\none part of it\nfile  a/folder/of/        none\n"
+                   "      somebody/plan.json\nthe same: all other things\n");
+}
+
+Test(table, spaces_that_hold_together_are_spaces_on_the_page) {
+  cr_expect(strstr(texts(40, "a", "zero" ZP_GLUE "0", "b"), "a     zero 0  b\n"));
 }
 
 Test(table, no_line_is_wider) {

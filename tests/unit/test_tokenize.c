@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words of byte-level BPE against a search of all pairs for the least rank, and the alphabet of bytes. Whole files are
  * compared with Hugging Face's tokenizers in tests/interop/tokens.py. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured runs: reading, malformed rows by line, statistics, the report. */
 #include "validate_testing.h"
 
@@ -103,7 +104,7 @@ Test(validate, precisions_are_words) {
   zp_measured_table *t = read_table(PRECISE "a,A100,8,fp99\nb,A100,8,fp8\nc,A100,8,\n");
   cr_assert_eq(t->malformed.len, 1);
   cr_expect_str_eq(t->malformed.data[0], "line 2: precision is `fp99`, not one of bf16, bfloat16, fp16, float16, half, "
-                                         "fp32, float32, fp8");
+                                         "fp32, float32, tf32, fp8, fp8_current, fp8_block, mxfp8, nvfp4");
   cr_expect_eq(t->runs.len, 2);
 }
 
@@ -236,8 +237,9 @@ Test(validate, text_and_json_hold_every_family) {
   zp_push(arena, &v.rows, good);
   zp_push(arena, &v.rows, bad);
   zp_validation_score(arena, &v);
-  const char *text = zp_validation_text(arena, &v);
-  cr_expect(strstr(text, "a_") && strstr(text, "1 rows: unknown GPU `x`"), "%s", text);
+  zp_page page = zp_page_new(arena, zp_plain_screen(80), 0);
+  zp_validation_show(&page, &v);
+  cr_expect(strstr(page.out.data, "\na_ ") && strstr(page.out.data, "1 row   unknown GPU `x`"), "%s", page.out.data);
   zp_json *json = zp_validation_json(&v);
   cr_expect_eq(zp_json_count(zp_json_get(json, "families")), 1);
   cr_expect_eq(zp_json_count(zp_json_get(json, "rows")), 2);
@@ -256,6 +258,13 @@ Test(validate, gpus_in_other_spellings) {
     const char *device;
   } names[] = {
       {"A100-SXM4-80GB", 0, "a100_80"},
+      {"GB200", 186, "gb200"},
+      {"DGX-B200", 180, "b200"},
+      {"H20-96GB", 0, "h20"},
+      {"NVIDIA H200 141GB", 0, "h200"},
+      {"L40S", 0, "l40s"},
+      {"NVIDIA A10G", 0, "a10g"},
+      {"NVIDIA H100 NVL", 0, "h100_nvl"},
       {"NVIDIA A100 40G", 0, "a100_40"},
       {"a100", 80, "a100_80"},
       {"Tesla V100-SXM2", 16, "v100_sxm2_16"},

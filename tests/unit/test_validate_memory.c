@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of measured programs: reference formulas, and what autograd keeps. */
 #include "../../planner/validate/memory/software_memory.h"
 #include "validate_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Predictions of measured runs. */
 #include "../../planner/validate/memory/software_memory.h"
 #include "validate_testing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What software profiles say about programs of LLaMA-like models: row kernels, copies, data-parallel sums. Expected
  * numbers by hand. */
 #include <criterion/criterion.h>

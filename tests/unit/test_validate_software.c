@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs of measured runs did otherwise than ours. */
 #include "validate_testing.h"
 
@@ -82,4 +83,38 @@ Test(validate_software, nanotron_cuts_by_products) {
   cr_expect(cut[0] == 0 && cut[1] == 11 && cut[2] == 18, "%lld %lld", (long long)cut[1], (long long)cut[2]);
   cut = zp_software_cut(arena, model, zp_software_of(&run, &named), 18); /* a unit each */
   for (int k = 0; k <= 18; k++) cr_expect_eq(cut[k], k);
+}
+
+#define LLAMA(source, tensor, data, zero, precision, notes)                                                            \
+  zp_format(arena, "x_a," source ",2023,24,4096,32,51200,1024,A100-SXM4-80GB,8,300,3,%d,%d,1,%d,2,%d,none,%d,1,%s,%s", \
+            (tensor) * (data), tensor, data, 4 * (data), zero, precision, notes)
+
+/* InternEvo's weights go from every owner to all, one after the other: at the end of a step nothing hides a byte of
+ * them, and the hops grow with the square of the ranks. */
+Test(validate_software, broadcasts_grow_with_the_ranks) {
+  zp_prediction small = predict(LLAMA("InternEvo", 1, 64, 1, "bf16", "SwiGLU")),
+                large = predict(LLAMA("InternEvo", 1, 1024, 1, "bf16", "SwiGLU"));
+  cr_assert(small.predicted && large.predicted);
+  cr_expect_str_eq(small.software, "internevo");
+  cr_expect(large.estimate.data_comm_s > small.estimate.data_comm_s + 0.3, "%g after %g", large.estimate.data_comm_s,
+            small.estimate.data_comm_s);
+}
+
+/* Sailor's tables print no precision and its scripts ask for none: fp32 with products in TF32, twice the bytes. */
+Test(validate_software, open_precision_is_that_of_the_scripts) {
+  zp_prediction assumed = predict(LLAMA("eth-easl/sailor", 4, 2, 0, "fp16", "precision assumed")),
+                half = predict(LLAMA("eth-easl/sailor", 4, 2, 0, "fp16", ""));
+  cr_assert(assumed.predicted && half.predicted);
+  cr_expect_str_eq(assumed.software, "sailor");
+  cr_expect(assumed.estimate.step_s > 1.7 * half.estimate.step_s && assumed.estimate.step_s < 3 * half.estimate.step_s,
+            "%g against %g", assumed.estimate.step_s, half.estimate.step_s);
+  zp_prediction single = predict(LLAMA("eth-easl/sailor", 4, 2, 0, "fp32", "")),
+                tensor_cores = predict(LLAMA("eth-easl/sailor", 4, 2, 0, "tf32", ""));
+  cr_expect(single.estimate.compute_s > 1.5 * tensor_cores.estimate.compute_s);
+}
+
+/* Four collectives a layer and direction wait for the host and two streams; alongside products they do not. */
+Test(validate_software, collectives_of_eager_programs_wait) {
+  double eager = predict(LIKE("someone", 32, 8, 1, 1, 1)).estimate.tensor_comm_s;
+  cr_expect(eager > 24 * 6 * 16 * 24e-6, "%g", eager); /* 24 layers, two forward, two replayed, two back, 16 times */
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files that say what is not so: every kind of tampering is found, and nothing that a file says breaks the
  * verifier. test_plan_file.c has the sound ones. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Long lines of generated text. */
 #include <criterion/criterion.h>
 

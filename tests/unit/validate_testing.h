@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of measured runs for the tests of their predictions. */
 #ifndef ZPLAN_TEST_VALIDATE_TESTING_H
 #define ZPLAN_TEST_VALIDATE_TESTING_H
@@ -34,6 +35,7 @@ static const zp_device a100 = {.name = "a100_80",
                                .memory_bytes = INT64_C(80000000000),
                                .context_bytes = INT64_C(1200000000),
                                .has_nccl = true,
+                               .has_bf16 = true,
                                .memory_bytes_per_s = 2039e9,
                                .flop_per_s_fp64 = 9.7e12,
                                .flop_per_s_fp32 = 19.5e12,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of plan files share: models of odd sizes, plans of given choices, findings of the verifier. */
 #ifndef ZPLAN_VERIFY_TESTING_H
 #define ZPLAN_VERIFY_TESTING_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The calibration that `zplan run` and `zplan bench` make once and keep: when it is measured, kept and used, what stands in its way, and
 that nothing else depends on it. Measures for 2 s each time instead of 20 ($ZPLAN_CALIBRATION_SECONDS)."""
 import glob

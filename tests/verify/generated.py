@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Generated code as its reader meets it: numbers are the shortest that read back equal, kinds, values and shapes have their names, lines fit.
 
 usage: generated.py      (ZPLAN=path: another binary)

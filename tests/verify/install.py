@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """An installed copy: `cmake --install` to a folder that is moved afterwards plans, builds, runs and rebuilds while the source tree
 is out of sight, and names no folder of it."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """--json of every verb: standard output is one JSON document, of the shape in driver/README.md, whatever happens.
 
 usage: json_shape.py [ZPLAN]
@@ -36,6 +37,7 @@ def document(name, args, status):
 
 
 def envelope(name, args, status=0, keys=(), words=""):
+    """The result of a document in the shape of all verbs."""
     found = document(name, args, status)
     if not expect(name + ": shape", isinstance(found, dict) and sorted(found) == ["messages", "result", "status"], found):
         return
@@ -43,6 +45,27 @@ def envelope(name, args, status=0, keys=(), words=""):
     expect(name + ": result", all((found["result"] or {}).get(key) for key in keys), found["result"])
     said = " ".join(m["message"] for m in found["messages"])
     expect(name + ": messages", words in said and all(m["level"] in ("error", "warning") for m in found["messages"]), found["messages"])
+    return found["result"] or {}
+
+
+def doctor():
+    made = envelope("doctor", ["doctor"], 0, ("version", "built_with", "found", "purposes"))
+    expect("doctor: fields", "text" not in made and "warnings" in made, sorted(made))
+    expect("doctor: rows", all(sorted(row) == ["found", "name", "needed_for"] for row in made["built_with"] + made["found"]), made)
+    expect("doctor: Jansson", any(row["name"] == "Jansson" and row["found"] for row in made["built_with"]), made)
+    expect("doctor: purposes", all(sorted(row) == ["missing", "name", "ready", "remedy"] and row["ready"] == (row["missing"] is None)
+                                   for row in made["purposes"]), made["purposes"])
+
+
+def completion():
+    for shell in ("bash", "zsh", "fish"):
+        made = envelope("completion " + shell, ["completion", shell], 0, ("shell", "script", "verbs", "options"))
+        plain = subprocess.run([ZPLAN, "completion", shell], capture_output=True, text=True).stdout
+        expect("completion: the script", made["shell"] == shell and made["script"] == plain and "text" not in made)
+    verbs = {verb["name"]: verb["options"] for verb in made["verbs"]}
+    options = {option["name"]: option for option in made["options"]}
+    expect("completion: verbs", {"plan", "run", "doctor"} <= set(verbs) and "--gpus" in verbs["plan"] and "--resume" not in verbs["plan"], verbs)
+    expect("completion: options", set(sum(verbs.values(), [])) <= set(options) and options["--resume"]["value"] is None and options["--gpus"]["help"], options)
 
 
 def main():
@@ -69,10 +92,13 @@ def main():
         envelope("export", ["export", "slurm", plan, "-o", folder + "/job.sh"], 0, ("file",))
         envelope("export to standard output", ["export", "slurm", plan], 0, ("text",))
         envelope("data", ["data", text, "-o", folder + "/t.bin"], 0, ("file",))
-        envelope("fmt", ["fmt", "--check", folder + "/loose.dz"], 4, ("text",))
-        envelope("fmt of nothing to say", ["fmt", "--check", TINY], 0)
-        envelope("completion", ["completion", "bash"], 0, ("text",))
-        envelope("doctor", ["doctor"], 0, ("text",))
+        made = envelope("fmt --check", ["fmt", "--check", folder + "/loose.dz", TINY], 4, ("files",))
+        expect("fmt --check: files", made["files"] == [{"file": folder + "/loose.dz", "canonical": False, "written": False},
+                                                       {"file": TINY, "canonical": True, "written": False}], made)
+        made = envelope("fmt", ["fmt", folder + "/loose.dz"], 0, ("files",))
+        expect("fmt: files", made["files"] == [{"file": folder + "/loose.dz", "canonical": False, "written": True}], made)
+        completion()
+        doctor()
         # errors, of every verb
         envelope("a file with an error", ["plan", model], 1, words="expected")
         envelope("no such file", ["plan", folder + "/none.dz"], 1, words="none.dz")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a plan for zplan's own GPU trainer says of its kernels, against a count by hand: operations and bytes of every step of a layer of
 GPT-2 from its shapes, in 16 bits on tensor cores and elsewhere; and that text, JSON and HTML say for which program a plan is priced.
 """

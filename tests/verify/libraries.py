@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which of a machine's CUDA libraries are used, by small stand-ins for them that are compiled here: 13 before 12, 12 where an arch or
 the driver needs it, in folders of CUDA_HOME and of Python wheels; what `zplan doctor` shows; one message for each thing that is missing.
 
 usage: libraries.py      (ZPLAN=path: another binary)
 """
 import ctypes
+import json
 import os
 import re
 import sys
@@ -106,12 +108,10 @@ def is_there(name):
 
 
 def doctor(**env):
-    """{first word of a row: all of it} of `zplan doctor`; rows that go on with the last word."""
-    rows, name = {}, ""
-    told = harness.zplan("doctor", env=env)
-    for line in told.out.splitlines():
-        name = line[2:16].strip() or name
-        rows[name] = rows.get(name, "") + line[16:] + "\n"
+    """{name: what was found, a line each} of `zplan doctor`."""
+    rows = {}
+    for row in json.loads(harness.zplan("doctor", "--json", env=env).out)["result"]["found"]:
+        rows[row["name"]] = rows.get(row["name"], "") + (row["found"] or "") + "\n"
     return rows
 
 

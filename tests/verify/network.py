@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A run on one machine: nobody else can reach it, and what killed runs leave is cleared by the next one, and nothing else.
 
 Sockets are those of the kernel's tables, not what a program says of itself."""

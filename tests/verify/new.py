@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The first ten minutes: `zplan new`, the catalogues of models and machines, files without a cluster, data or checkpoint block, and
 what `zplan doctor` says this machine can do. The commands that are printed after `next:` are run as they stand."""
 import json
@@ -151,9 +152,10 @@ def check_doctor(tally, folder):
     """A copy of the command alone, which measures no products; what a whole one says: tests/diff/products.py."""
     alone = os.path.join(folder, "zplan")
     shutil.copy(harness.ZPLAN, alone)
-    bare = harness.run([alone, "doctor"], env={"PATH": folder, "CC": "cc", "CXX": "c++"})
-    lines = dict((line[:20].strip(), line[20:].strip()) for line in bare.out.split("what this machine can do\n")[-1].splitlines())
-    tally.check("doctor: a line a purpose", list(lines) == ["plan", "calibrate", "CPU training", "several ranks", "GPU trainers", "GPU training", "emulated GPU"], bare.out)
+    bare = harness.run([alone, "doctor", "--json"], env={"PATH": folder, "CC": "cc", "CXX": "c++"})
+    purposes = json.loads(bare.out)["result"]["purposes"]
+    lines = {purpose["name"]: "ready" if purpose["ready"] else "%(missing)s: %(remedy)s" % purpose for purpose in purposes}
+    tally.check("doctor: every purpose", list(lines) == ["plan", "calibrate", "CPU training", "several ranks", "GPU trainers", "GPU training", "emulated GPU"], bare.out)
     tally.check("doctor: what is missing, and how it comes here", lines.get("plan", "").startswith("no library: ") and
                 "no C compiler: apt install gcc" in lines.get("CPU training", "") and "what it lacks" in lines.get("several ranks", ""), bare.out)
     told = harness.run([alone, "calibrate", "-t", "10", "-o", os.path.join(folder, "c.json")], cwd=folder)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The order of the stages in a plan file is a decision: edited by hand it is priced, proven and trained when it is legal, and refused
 with the circle or the missing message when it is not.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """docs/reference/plan_json.md against plan files and what writes them: every field of a file is on the page, every field of the page that is
 not marked (n) is in a file, and those that are have names that the code sets; and what writes the files sets no others."""
 import glob

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A build that only plans, where LLVM, MPI, Expat, PCRE2, libunistring and pkg-config are out of sight.
 
 usage: plan_only.py [--build]
@@ -55,12 +56,14 @@ def needed(binary):
 
 
 def check_versions(tally, zplan):
-    version, doctor = harness.run([zplan, "--version"]), harness.run([zplan, "doctor"])
+    version, doctor = harness.run([zplan, "--version"]), harness.run([zplan, "doctor", "--json"])
     lines = version.out.splitlines()
     tally.check("--version", version.status == 0 and lines[0].endswith("plan-only") and "LLVM         without" in lines, version.out)
-    agreed = doctor.out.splitlines()[0] == lines[0] and all(
-        any(row.split()[:2] == line.split() for row in doctor.out.splitlines()) for line in lines[1:])
-    tally.check("doctor says the same", agreed, doctor.out)
+    found = json.loads(doctor.out)["result"]
+    built_with = ["%s %s" % (row["name"], row["found"] or "without") for row in found["built_with"]]
+    tally.check("doctor says the same", found["version"] == lines[0] and built_with == [" ".join(line.split()) for line in lines[1:]], doctor.out)
+    purposes = {purpose["name"]: purpose["ready"] for purpose in found["purposes"]}
+    tally.check("doctor: it plans", purposes == {"plan": True, "training": False}, doctor.out)
     whole = harness.zplan("--version").out.splitlines()
     tally.check("of the whole: the same version, with LLVM", whole[0] + ", plan-only" == lines[0] and whole[1] != lines[1], whole[0])
 

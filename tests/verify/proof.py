@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a person sees of a plan that does not pass its proof: a `zplan` whose replay finds fault with plans of so many tensor
 ranks (tests/verify/unsound.c) names the plan and what to report, writes nothing, and ends with status 70. And a plan file
 whose decisions break a rule is refused before anything is built.

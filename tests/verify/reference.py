@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The reference against the language: every key with its example passes `check`, what is outside its range is refused, and its
 default written out gives the same plan as leaving it out; operations with their arguments likewise. The committed pages are what
 the command prints.
@@ -17,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
-PAGES = ("blocks", "operations", "flags", "messages")
+PAGES = ("blocks", "operations", "flags", "messages", "runs")
 FOLDER = os.path.join(harness.ROOT, "docs", "reference")
 
 # What keys stand in: a file of one kind of cluster.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Files that a stranger wrote: what stands in them is printed, and neither obeyed nor compiled.
 
 usage: strangers.py      (ZPLAN=path: another binary)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What surrounds a run: the generated folder and `make` in it, where a plan's data is, the machine's cores and memory."""
 import json
 import os

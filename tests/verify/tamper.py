@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every number and name of a plan file that follows from its decisions must be found when it is changed.
 
 usage: tamper.py [--mutations N] [ZPLAN]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The command on a terminal: its width, its colours, what long work says of itself, and Ctrl-C.
 
 usage: terminal.py [ZPLAN]

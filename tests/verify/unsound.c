@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the place of the planner's replay in a `zplan` of its own (tests/verify/proof.py): plans of
  * ZPLAN_UNSOUND_TENSOR tensor ranks are not sound, as if the planner had a bug. */
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adapters (LoRA) alongside published weights, and out of zplan in PEFT's format.
 
     adapters.py

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What transformers says of folders of BERT, T5 and ViT: losses on arrays. Needs torch and transformers.
 
     encoder_reference.py REQUEST.json ANSWER.json

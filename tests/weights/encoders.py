@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Weights of BERT, T5 and ViT into a training and out of it.
 
     encoders.py [--update]

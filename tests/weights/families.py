@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small checkpoints of the families that zplan knows, as transformers 5.24 saves them: names, shapes and files written down here from its
 files, values drawn from a seed. Standard library only."""
 import array

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A model that begins with a part of another's checkpoint: BERT's layers and embeddings under a new head.
 
     partial.py

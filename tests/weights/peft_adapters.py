@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adapters that PEFT saved, read alongside published weights.
 
     peft_adapters.py [--update]
@@ -23,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 EXPECTED = os.path.join(HERE, "expected_peft.json")
-STEPS, SEED, STREAMS = 20, 3, 0x4000  # the first stream of adapters' dropout (frontend/library/README.md)
+STEPS, SEED, STREAMS = 20, 3, 0x4000  # the first stream of adapters' dropout (docs/guide/settings.md)
 ADAMW = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 BOUNDS = {"fp64": 1e-12, "fp32": 1e-5}
 OF = {"gpt2": ("wte", "*c_attn.weight", "*c_fc.weight"), "llama": ("embed_tokens", "*q_proj.weight", "*v_proj.weight", "*down_proj.weight")}

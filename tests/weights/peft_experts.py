@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adapters of experts, which PEFT keeps of parameters that hold all of them, read alongside a Mixtral and written.
 
     peft_experts.py [--update]

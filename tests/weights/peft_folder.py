@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of adapters as PEFT 0.21.2 saves them (adapter_config.json, adapter_model.safetensors): names, shapes and fields written down here from
 its files, values drawn from a seed. Standard library only."""
 import json

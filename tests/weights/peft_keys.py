@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every field of an adapter_config.json is compared, changes nothing, or is refused by its name.
 
     peft_keys.py

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What PEFT says of folders of adapters alongside folders of weights: losses and gradients' norms of AdamW steps in f64, the first loss without dropout, and whether it saves the tensors of
-the adapters as it read them. Needs torch, transformers and peft. Dropout takes its factors from what frontend/library/README.md says of random numbers.
+the adapters as it read them. Needs torch, transformers and peft. Dropout takes its factors from what docs/guide/settings.md says of random numbers.
 
     peft_reference.py REQUEST.json ANSWER.json
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What transformers says of folders of weights: for each loss and accuracy on the first samples of a text, and the tokens that greedy decoding adds
 to prompts. Needs torch and transformers.
 

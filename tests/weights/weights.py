@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Weights of Hugging Face into a training and out of it.
 
     weights.py [--update]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Weights of models whose attention sees a window: Mistral, and a Qwen 2 whose last layers have one. A tied config alongside another head.
 
     windows.py [--update]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in names of CUDA that kernel text uses, played on the host: the text is compiled as C++ with ZPD_HOST and
  * this header; zpd_host_scheduler.h, appended to it, runs the grid.
  *

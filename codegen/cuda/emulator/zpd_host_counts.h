@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a text that was compiled to be watched has counted, one of these for each of its kernels. C and C++. */
 #ifndef ZPD_HOST_COUNTS_H
 #define ZPD_HOST_COUNTS_H

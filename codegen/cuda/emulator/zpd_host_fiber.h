@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fibers: a stack each, and the switch between them and to the scheduler. Nothing but this file knows how.
  *
  * On x86-64 the switch saves what the calling convention asks a callee to keep; elsewhere, and with ZPD_HOST_UCONTEXT,

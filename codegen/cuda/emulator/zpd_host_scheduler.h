@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a grid on the host. Appended to the kernel text, so that a shared object holds its kernels and what runs them:
  *
  *   int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the lanes of a warp do together, and asynchronous copies: the semantics of PTX (ISA 8.x, sections on
  * mma.m16n8k16, mma.m8n8k4, ldmatrix and cp.async), played. Part of zpd_host_scheduler.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watches the accesses of kernel text. Part of zpd_host_scheduler.h; without ZPD_HOST_WATCH nothing is watched.
  *
  * Text to be watched is compiled with -fsanitize=thread, which calls __tsan_read4(address) and its kin before every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel text to something that runs: a cubin through NVRTC, or a shared object that plays the kernels on the host.
  *
  *   kernel set --zp_kernels_cuda_text--> CUDA C --NVRTC--> cubin            (arch "sm_90")

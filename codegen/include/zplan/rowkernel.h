@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels: from FUSED and FUSED_GRAD nodes of a local graph to host objects and to CUDA C.
  *
  *   node --build/differentiate--> row program --simplify--> row program --LLVM--> object file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a program to a trainer: C text, kernels, build files, and the binary. */
 #ifndef ZPLAN_TRAINER_H
 #define ZPLAN_TRAINER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of attention: operands, options of the model, biases and dropout, and the workspace that they share. */
 #include "steps.h"
 #include "sparse.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints calls that copy columns of heads, repeat them and sum over them, and copies to other shapes, turned over or
  * not. Heads stand as samples, and stretches of their columns as positions: as wide as they may be, so that rows of a
  * kernel are long. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of experts: one product an expert, and the kernels that route tokens to slots and back. */
 #include "steps.h"
 

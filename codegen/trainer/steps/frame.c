@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What step printers ask of the function that they print into: buffers, gradients and sizes, as C text. */
 #include "decode.h"
 #include "procedure.h"

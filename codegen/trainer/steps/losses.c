@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of losses: statistics of the rank's columns, the loss made of all ranks', the gradient. */
 #include "steps.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints calls of kernels over the positions of samples. Where a tensor is a rank's share of them, `c->t` says
  * which. */
 #include "steps.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of matrices, alone or with an epilogue, which is what they do to their result (zpr_matmul). Plans of CPU
  * ranks have no epilogues. */
 #include "steps.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of row programs: the kernel of a group, its operands, its column sums and its random stream. */
 #include "steps.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints steps: a comment with place and price, and one call of the runtime. A row of `printers` says what prints an
  * operation; lookups, collectives and copies are here, the others in the other files. */
 #include "steps.h"

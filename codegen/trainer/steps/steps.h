@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to this folder: what prints the call of one step, chosen by its operation in steps.c. */
 #ifndef ZPLAN_TRAINER_STEPS_H
 #define ZPLAN_TRAINER_STEPS_H

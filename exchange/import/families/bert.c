@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BERT (arXiv 1810.04805) and RoBERTa (arXiv 1907.11692) as BertConfig and RobertaConfig of transformers have them.
  * BERT's checkpoints come with one of three heads: masked tokens, those and whether the second sentence follows the
  * first, and spans. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSeek-V3 (arXiv 2412.19437) as DeepseekV3Config of transformers has it. Dense layers and those with experts are
  * two repeats here, numbered through there. */
 #include "hf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gemma 2 and the text models of Gemma 3 as Gemma2Config and Gemma3TextConfig of transformers have them. Layers whose
  * attention sees a window take turns with layers that see all, so an iteration of the repeat is a group of layers; what
  * is left after the last whole group is a repeat of its own. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2 as GPT2Config of transformers has it. */
 #include "hf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-NeoX (arXiv 2204.06745) as GPTNeoXConfig of transformers has it. Where a part of a head turns, rows of
  * query_key_value are in the order of the checkpoints; else those of all queries come first. */
 #include "hf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LLaMA, Mistral, Mixtral, Qwen 2 and Qwen 3 as their configuration classes of transformers have them. */
 #include "hf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OLMo 2 (arXiv 2501.00656) as Olmo2Config of transformers has it. */
 #include "hf.h"
 

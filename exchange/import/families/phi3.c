@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Phi-3 (arXiv 2404.14219) as Phi3Config of transformers has it, without LongRoPE. */
 #include "hf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen 2 and Qwen 3 with experts as Qwen2MoeConfig and Qwen3MoeConfig of transformers have them. */
 #include "hf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* T5, T5 v1.1 (arXiv 1910.10683) and mT5 (arXiv 2010.11934) as T5Config and MT5Config of transformers have them. The
  * head is the table of both embeddings (head 0), or a matrix of its own (head 1). */
 #include "hf.h"

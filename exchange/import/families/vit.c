@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vision Transformers (arXiv 2010.11929) as ViTConfig of transformers has them, with a classifier on the class token.
  * Pictures come as pixels (head 0), or as patches that are cut already (head 1): the projection has the same
  * elements. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of ../xml.c where Expat was not found: no file of XML can be read, and it says so. */
 #include "xml.h"
 

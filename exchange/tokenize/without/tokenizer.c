@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of all files of .. where PCRE2 or libunistring was not found: no tokenizer can be read, and it says so.
  * Bytes are tokens without one. */
 #include <zplan/tokenizer.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention: its shapes and derivative, and what it sees: keys of a query on average, as a share of dense attention, in
  * words. */
 #include <assert.h>

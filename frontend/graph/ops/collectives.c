@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of local graphs, over the tensor axis, and over expert and context groups. */
 #include "ops.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Columns: one of them, those of every head taken out, joined or repeated; equal parts of all, as views. */
 #include "ops.h"
 

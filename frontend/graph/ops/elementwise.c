@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of class ROW that are made element by element. Groups of them have derivatives (diff_fused.c). */
 #include <math.h>
 #include "ops.h"

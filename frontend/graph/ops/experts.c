@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixtures of experts: the gate, tokens to the slots of experts and back. */
 #include <math.h>
 #include "ops.h"

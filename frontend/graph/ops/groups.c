@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fused groups of ROW operations. What makes them is in fuse.c, their derivatives are in diff_fused.c. */
 #include "ops.h"
 

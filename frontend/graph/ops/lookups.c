@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of tables by number, and what is added to single rows of a parameter's gradient. */
 #include "ops.h"
 

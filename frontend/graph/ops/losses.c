@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses, in one number or in parts of a rank: statistics of rows, which ranks gather. */
 #include <assert.h>
 #include "ops.h"

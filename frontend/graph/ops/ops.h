@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of operations share: what a class file says about an operation, and what its functions may call. */
 #ifndef ZPLAN_GRAPH_OPS_H
 #define ZPLAN_GRAPH_OPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions of samples copied: some of them, one after the other, by number, in another shape, in windows. */
 #include "ops.h"
 

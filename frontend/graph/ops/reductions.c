@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One number made of an axis: of the positions, or of the columns. */
 #include "ops.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of class ROW that read a row as a whole: norms, softmax, rotary positions. */
 #include "ops.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages of the reference for blocks and calls: the tables of fields, followed from the three blocks of a file. */
 #include "../reference_internal.h"
 #include "spec_internal.h"

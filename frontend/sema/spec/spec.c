@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the main file's cluster, train and plan blocks, and the command line, to a zp_spec. This file chooses the
  * blocks; spec_cluster.c, spec_train.c and spec_plan.c read them. */
 #include "spec_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attribute blocks and calls, read by table (spec_internal.h, zp_field). */
 #include <math.h>
 #include "spec_internal.h"

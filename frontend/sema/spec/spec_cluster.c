@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `cluster` block: its nodes, fabric and prices, and its size: as written, or as --gpus and --nodes say. */
 #include "spec_internal.h"
 #include <zplan/buf.h>

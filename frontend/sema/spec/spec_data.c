@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the samples of a training come from: `data` of the train block and of its validation. Whether the model has the
  * inputs that they feed is considered when it is known (spec_data_check.c). */
 #include "spec_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data and the model that they feed: are there inputs of the right names and shapes, and are tokens that mean something
  * among the model's? */
 #include "spec_internal.h"

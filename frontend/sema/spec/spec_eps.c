@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is every `eps` one that the precision can compute with? It keeps a division from being 0 / 0: one that is too small
  * does so in real numbers, and not in those of 32 bits. */
 #include <float.h>

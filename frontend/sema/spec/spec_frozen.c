@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of a model is trained: `frozen = ["wte", "h.{}.*"]`, `trained = ["h.{}.ln*"]`, and the adapters of
  * `adapt = lora(rank = 16, alpha = 32, of = ["h.{}.attn.*"])`, alongside which nothing else is. */
 #include "spec_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of parameters in `train`: groups = [group("wte", lr_factor = 0.1), group("*.bias", weight_decay = 0)]. */
 #include <zplan/buf.h>
 #include <zplan/recipe.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to spec*.c. Attribute blocks are read by tables: one zp_field per key says what it takes, in which range, and
  * where it is stored. The table is also the list for did-you-mean and for --set, so a key is described once. */
 #ifndef ZPLAN_SEMA_SPEC_INTERNAL_H

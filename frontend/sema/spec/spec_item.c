@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* References to `device`, `node`, `fabric` items: by name, by dotted name, or called with arguments
  * (`workstation(memory = 1TB)`). */
 #include "spec_internal.h"

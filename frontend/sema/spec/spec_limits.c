@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Limits of the `plan` block: which values the search may take. Every limit becomes one zp_limit; limits on the same
  * key add up, and two that leave nothing are reported with both places. */
 #include <assert.h>

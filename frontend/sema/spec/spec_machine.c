@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices and nodes: `device` and `node` items of the library or the user, each possibly with a `base` it changes. */
 #include "spec_internal.h"
 #include <zplan/buf.h>

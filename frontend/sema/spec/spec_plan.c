@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `plan` block: the table of its keys, those that are no limits (spec_limits.c reads these), and defaults. */
 #include "spec_internal.h"
 
@@ -53,10 +54,12 @@ static const zp_schema search_schema = ZP_SCHEMA_WITH("search", search_fields, 0
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `pipeline`" }
 #define DATA_WORD(word)                                                                                                \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `data`" }
+#define CONTEXT_WORD(word)                                                                                             \
+  { word, ZP_FIELD_FOREIGN, .note = "ranks that share a sequence are called `context`" }
+#define RECOMPUTE_WORD(word)                                                                                           \
+  { word, ZP_FIELD_FOREIGN, .note = "all layers of a stage recompute alike; `recompute` says how, stage by stage too" }
 #define EXPERT_WORD(word)                                                                                              \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `expert`" }
-#define CONTEXT_WORD(word)                                                                                             \
-  { word, ZP_FIELD_FOREIGN, .note = "here it is called `context`" }
 #define LIMIT_UNLESS(word, says, written, unless)                                                                      \
   { word, ZP_FIELD_CUSTOM, .read = NULL, .meaning = says, .example = written, .missing = unless }
 #define LIMIT(word, says, written) LIMIT_UNLESS(word, says, written, "the search chooses")
@@ -128,6 +131,10 @@ static const zp_field plan_fields[] = {
     {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},
+    RECOMPUTE_WORD("recompute_layers"),
+    RECOMPUTE_WORD("recompute_num_layers"),
+    {"dualpipe", ZP_FIELD_FOREIGN,
+     .note = "there is no such schedule; of those with two chunks a stage in a V there is `schedule = \"zb_v\"`"},
     {"activation_checkpointing", ZP_FIELD_FOREIGN,
      .note = "here it is called `recompute`: \"none\", \"selective\", \"layer\" or \"auto\""},
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --set KEY=VALUE: parsed as attributes, sorted to the block they belong to, and laid over what the file says. After
  * that nothing needs to know that a value came from the command line, except for quotes and paths. */
 #include <assert.h>

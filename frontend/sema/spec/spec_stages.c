@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `stage_recompute` of the `plan` block: a list with the mode of every stage, in the order of the stages. It pins the
  * number of stages with them. */
 #include "spec_internal.h"

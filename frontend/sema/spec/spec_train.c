@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `train` block. Keys of a block of another tool are refused with ours. */
 #include <math.h>
 #include "spec_internal.h"
@@ -197,6 +198,8 @@ static const zp_field train_fields[] = {
      .note = "the learning rate is an argument of the optimizer: `optimizer = adamw(lr = 6e-4)`"},
     {"lr_scheduler", ZP_FIELD_FOREIGN, .note = "write `schedule = cosine(warmup = 100, min_lr = 6e-5)`"},
     {"gradient_clipping", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
+    {"fp8", ZP_FIELD_FOREIGN,
+     .note = "products in 8 bits are neither planned nor trained; `precision = \"mixed_bf16\"` is the narrowest"},
     {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
 };
 const zp_schema zp_train_schema = ZP_SCHEMA_WITH("train", train_fields, 0, &train_unwritten);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The values of `train` that are written like calls: the weights to start from, the optimizer, its schedule. Data has
  * spec_data.c. */
 #include "spec_internal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Single values of attribute blocks: numbers with the right unit and range, strings, words. */
 #include <math.h>
 #include "spec_internal.h"

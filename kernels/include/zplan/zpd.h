@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device kernels: their arguments, shared by the runtime (C), by the kernels' text and by the row kernels that zplan
  * generates (CUDA C, which NVRTC compiles). So only built-in types appear here.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Geometry of zpd_mma_*, attention on tensor cores: as the kernels are compiled, and as they must be launched.
  *
  * A block of 128 threads takes a tile of rows (queries; keys in grad_kv) of head y of sample z, and walks over the rows

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CPU kernels that the row programs do not cover, and the call convention of the generated ones.
  *
  * Everything comes in f32, f64, bf16 and f16 (dtype argument). With the last two operands are stored in 16 bits, each

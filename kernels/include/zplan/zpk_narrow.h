@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two 16-bit formats that operands may be stored in, to f32 and back: of one number, without a branch, so that
  * loops vectorise. For kernels of the host, and for device kernels that are compiled for the host (C++).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as kernels and the runtime number them. The device's compiler reads this too: macros and numbers alone. */
 #ifndef ZPLAN_ZPK_OPTIMIZERS_H
 #define ZPLAN_ZPK_OPTIMIZERS_H

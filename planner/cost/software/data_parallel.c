@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data-parallel communication and the update as the measured software runs them, against the generated trainer's.
  *
  * Collectives over lists of pieces (torch.distributed.all_gather, reduce_scatter): Python makes one view a rank, and
@@ -40,6 +41,12 @@ static double buckets_s(const zp_group_link *link, const zp_software *software, 
   return buckets * zp_cost_all_reduce(link, bytes / buckets) - zp_cost_all_reduce(link, bytes);
 }
 
+/* Every rank's share, one after the other (internlm/solver/optimizer/hybrid_zero_optim.py, broadcast_params). */
+static double broadcasts_s(const zp_group_link *link, const zp_lowered *l, const zp_stage *stage) {
+  double share = (double)zp_flat_trained(&stage->flat) * l->param_bytes / link->n;
+  return link->n * zp_cost_broadcast(link, share);
+}
+
 /* What is exposed of reduction and gather of ZeRO 0 and 1. Software that does not
  * overlap waits for all of it; software that overlaps both ways also gathers ZeRO's weights alongside the first forward
  * of the next step. */
@@ -57,6 +64,7 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)zp_flat_trained(&stage->flat) * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather;
   double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, 0, e->stage_backward_s[s], stage->n_calls);
+  if (c->zero == 1 && software->broadcasts) return reduced + broadcasts_s(&link, l, stage);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between stages as the measured software exchanges them. The generated trainer sends alongside computing;
  * Megatron and DeepSpeed wait for every exchange. Both cut a message into one piece a tensor rank, which the receiver
  * gathers over its faster links (scatter-gather, arXiv 2104.04473 section 4.1); DeepSpeed's sender keeps its piece

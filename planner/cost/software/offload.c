@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer on the host, as DeepSpeed 0.3 did it (deepspeed/runtime/zero/stage2.py; opened): gradients are made fp32 on
  * the device and copied on its compute stream, so nothing runs alongside them; the host scales the fp32 gradients in
  * place and then runs Adam, while weights go up bucket by bucket (arXiv 2101.06840, section 5.1). With ZeRO 3 every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of kernels that the measured software has and the generated trainer has not. The same cost functions as the
  * planner's; only the list of kernels differs. Bytes are counted in passes: one pass reads or writes every element of a
  * tensor once.
@@ -23,6 +24,8 @@ enum { HEAD_COPIES = 3 };
  * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
 enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
 enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
+/* The same on fp32 scores, which no fused kernel takes (is_kernel_available wants 16 bits): scale and mask. */
+enum { PLAIN_SOFTMAX_PASSES = 2 + 2, PLAIN_SOFTMAX_GRAD_PASSES = 2 + 2, PLAIN_SOFTMAX_KERNELS = 3 - 1 };
 /* nanotron (src/nanotron/models/llama.py, CausalSelfAttention.forward): to [3, batch, sequence] (6), keys and values
  * joined (4) and turned (4), the result to [sequence, batch] (2); backward the result (2) and again for the weight
  * gradient (2), keys and values (4), the three (6) and their sum of layouts for the product (6). */
@@ -76,20 +79,25 @@ static double value_product(const pricer *p, const attention_size *a) {
 static bool fuses_softmax(const pricer *p, const attention_size *a) {
   enum { MATRICES = 4, LONGEST_ROW = 2048 };
   if (!p->software->fused_softmax) return true;
+  if (p->lowered->compute_bytes > 2) return false;
   return fmod(a->batch, MATRICES) == 0 && a->s <= LONGEST_ROW;
 }
 
+static double unfused_passes(const pricer *p, const attention_size *a, bool grad) {
+  if (fuses_softmax(p, a)) return 0;
+  if (p->lowered->compute_bytes > 2) return grad ? PLAIN_SOFTMAX_GRAD_PASSES : PLAIN_SOFTMAX_PASSES;
+  return grad ? FLOAT_SOFTMAX_GRAD_PASSES : FLOAT_SOFTMAX_PASSES;
+}
+
 static double attention_s(const pricer *p, const attention_size *a) {
-  double scores = SOFTMAX_PASSES, rows = COPY_PASSES;
-  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_PASSES;
+  double scores = SOFTMAX_PASSES + unfused_passes(p, a, false), rows = COPY_PASSES;
   if (p->software->separate_scores) scores += SCALE_MASK_PASSES, rows += HEAD_COPY_PASSES;
   return score_product(p, a) + moved_s(p, a->scores, scores, 0) + moved_s(p, a->scores, DROPOUT_PASSES, MASK_BYTES) +
          value_product(p, a) + moved_s(p, a->rows, rows, 0);
 }
 
 static double attention_grad_s(const pricer *p, const attention_size *a) {
-  double scores = SOFTMAX_GRAD_PASSES, rows = COPY_PASSES + JOIN_PASSES;
-  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_GRAD_PASSES;
+  double scores = SOFTMAX_GRAD_PASSES + unfused_passes(p, a, true), rows = COPY_PASSES + JOIN_PASSES;
   if (p->software->separate_scores) scores += SCALE_MASK_GRAD_PASSES, rows += HEAD_COPY_PASSES;
   return score_product(p, a) + 3 * value_product(p, a) + moved_s(p, a->scores, scores, 0) +
          moved_s(p, a->scores, DROPOUT_GRAD_PASSES, MASK_BYTES) + moved_s(p, a->rows, rows, 0);
@@ -118,7 +126,7 @@ static void price_attention(pricer *p, zp_step *step) {
   step->cost_s = grad ? attention_grad_s(p, &size) : attention_s(p, &size);
   p->kernels += grad ? ATTENTION_GRAD_KERNELS - 1 : ATTENTION_KERNELS - 1;
   double extra = p->software->separate_scores ? SCALE_MASK_KERNELS + HEAD_COPIES : 0;
-  if (!fuses_softmax(p, &size)) extra += FLOAT_SOFTMAX_KERNELS;
+  if (!fuses_softmax(p, &size)) extra += p->lowered->compute_bytes > 2 ? PLAIN_SOFTMAX_KERNELS : FLOAT_SOFTMAX_KERNELS;
   p->kernels += extra;
   if (!grad || !p->selective) return;
   step->cost_s += attention_s(p, &size);
@@ -139,6 +147,14 @@ static double separate_loss_s(pricer *p, const zp_step *step) {
   return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
 }
 
+/* Logits and their gradients that pass through other types. */
+static double moved_logits_s(const pricer *p, const zp_step *step) {
+  if (p->software->loss_moved <= 0) return 0;
+  const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[0]].shape;
+  double logits = (double)zp_shape_elements(shape, p->lowered->microbatch);
+  return zp_cost_memory_bound(p->machine, logits * p->software->loss_moved, 0);
+}
+
 static void add_rows(pricer *p, zp_step *step) {
   zp_row_kernels more = zp_software_rows(p->software, step);
   const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[0]].shape;
@@ -155,6 +171,9 @@ static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
   if (step->cost_s > 0 && !zp_cost_is_comm(step)) p->kernels++;
+  /* alongside products its issue and its events are hidden, too */
+  if (step->cost_s > 0 && zp_cost_is_comm(step) && !p->software->overlaps_tensor)
+    step->cost_s += p->software->collective_s;
   bool attention = zp_op_get_class(step->op) == ZP_CLASS_ATTENTION;
   if (attention && p->software->score_matrix)
     price_attention(p, step);
@@ -162,8 +181,9 @@ static void price_step(pricer *p, zp_step *step) {
     step->cost_s *= p->software->attention_slowdown;
   if (attention) add_copies(p, step);
   if (p->software->separate_rows && row) add_rows(p, step);
-  if ((p->software->separate_rows || p->software->separate_loss) && step->op == ZP_OP_CE_GRAD)
-    step->cost_s = separate_loss_s(p, step);
+  bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
+  if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
+  if (step->op == ZP_OP_CE_GRAD) step->cost_s += moved_logits_s(p, step);
 }
 
 /* Weight gradients of a micro-batch are added to those before them by kernels of their own. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row kernels that the measured software has and the generated trainer has not: what is one fused kernel there is
  * several here, each of which reads and writes its rows. Counted in passes of half-precision rows alongside those of
  * the fused kernel.
@@ -65,6 +66,7 @@ static void add_megatron(zp_row_kernels *sum, const zp_software *software, const
 }
 
 static void add_llama(zp_row_kernels *sum, const zp_software *software, const group *g, bool grad) {
+  if (software->norm_passes > 0) add(sum, g->n[NORM], grad ? software->norm_grad_passes : software->norm_passes, 1);
   if (software->separate_gates)
     add(sum, g->n[GATE], grad ? GATE_GRAD_PASSES - FUSED_GATE_GRAD_PASSES : GATE_PASSES - FUSED_GATE_PASSES,
         grad ? 2 : 1);

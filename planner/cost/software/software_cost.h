@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the cost model: what the differences of other training programs cost. */
 #ifndef ZPLAN_SOFTWARE_COST_H
 #define ZPLAN_SOFTWARE_COST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program does otherwise than the generated trainer around its kernels, in one place for plans and for
  * validation. The terms are differences to what the simulation has: each adds to the step and to the term that it
  * belongs to. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sequence-sharded gathers and scatters alongside products.
  *
  * Piece by piece (Megatron-Core, torchtitan): a gather brings the product's operand, a scatter takes its result away;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of the bytes that ranks send leaves their nodes: counted group by group, as the trainers do it, where every
  * member of every group stands. Prices take their bytes from the worst group (zplan/rates.h: zp_pass_bytes); where
  * groups are alike both are the same. */

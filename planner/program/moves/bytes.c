@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over the list: bytes that ranks send in a step, by axis, and that cross between a device, its host and disks.
  * They are those that trainers count (`zplan run --check-memory`). */
 #include "strategy.h"

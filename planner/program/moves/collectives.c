@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives over the tensor ranks, in expert groups and in context groups are steps of a unit, priced and run as
  * such; here are their elements, one record for all steps of an action that are alike. */
 #include "strategy.h"

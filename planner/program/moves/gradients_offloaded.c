@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients that live off the device go down when a unit's backward has made them, and are added there to those of the
  * micro-batches before: two reads and a write of host memory, and of those on disks a read of the sum. The norm reads
  * them there, then the update on the host; what the device updates comes up again, in pieces

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes of the update over state that is off the device: what they read and write of an element. Most optimizers have
  * one; LAMB and Adafactor have another one before it (lengths_offloaded.c). */
 #include "strategy.h"

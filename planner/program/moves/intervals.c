@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When 0/1 Adam sums gradients, and when it exchanges signs (arXiv 2202.06009, section 6). The variance is updated in
  * steps k(0) = 0, k(j + 1) = k(j) + 2^(j / every), rounded down, until ranks first go on by themselves, and not later.
  * Signs are exchanged in every step until `local_after`, then in every second one, and every `local_doubles` steps half

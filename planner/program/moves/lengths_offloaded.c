@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lengths of whole tensors, which LAMB and Adafactor need before any element moves, of state that is off the device: a
  * pass of its own over it, before the update's (runtime/optimizer/host_lamb.c, host_adafactor.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of a stage: every strategy is asked about every moment of a step; units that are alike share a record. */
 #include <zplan/schedule.h>
 

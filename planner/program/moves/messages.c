@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What chunks of the model send each other over pipeline stages: activations up after forward, their gradients down
  * after backward, or after its first part. */
 #include <zplan/schedule.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit Adam (arXiv 2102.02888): after the micro-batches ranks exchange chunks of momentum, one bit an element and a
  * scale for a block of ZP_SIGNS_BLOCK of them; each averages a chunk and all gather it. Packing passes over momentum
  * and error in f32: the worker's side reads both, writes error and signs' sources; the server's side, of a chunk,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What compressed exchanges (one_bit.c) keep alongside the optimizer's state. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer state that lives off the device is updated on the host (arXiv 2101.06840), in pieces that follow each other
  * over all links: gradients down unless they are there, weights up unless they stay there, state from disks and back in
  * whole pages. Host memory: what the update reads and writes, and what is copied up once more. Of 1-bit Adam with ZeRO

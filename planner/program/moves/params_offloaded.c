@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that live off the device come up before a unit computes either way, a unit ahead, into a ring of buffers.
  * What the device updates of them comes up once more and goes down again; what the host updates is written where it
  * lives on disks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of which every tensor rank has a part (norm weights under sequence sharding, weights that heads share).
  * They are summed over the tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard,
  * after the buckets have been scattered, because sums over tensor ranks and over data ranks may come in either order

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decisions that do not go together, by the strategies' rows: whatever the model, and in zplan's own trainer. The
  * search asks before it prices, plan files are asked when they are read. */
 #include "strategy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket alongside the
  * backward of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0
  * all at once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Saved values that live off the device leave after a unit's forward and come back for either part of its backward;
  * what the first of two parts changes leaves again. A unit works in a ring of buffers (ZP_SAVED_BUFFERS), between which
  * and its slot what stays on the device is copied, between kernels. */

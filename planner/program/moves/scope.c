@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What strategies ask a scope, and how they fill in records. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Adafactor (arXiv 1804.04235): means of a matrix's squared gradients by row and column, of whole tensors, which every
  * rank has. So whoever has a part of a tensor gives its sums of squares, in f64: tensor ranks of what they share, and
  * with ZeRO 1 to 3 the data ranks, of a unit at a time. The lengths of tensors are summed over all ranks alongside, as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums of gradients in bf16, rounded stochastically (train { gradient_sums = "bf16_stochastic" }): where ZeRO 2 and 3
  * add a micro-batch's gradients, which data ranks have summed in f32, to a rank's shard, the shard is bf16. It moves
  * nothing; regions, norm and update take lowered->sum_bytes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the strategies: the list of them, and what several of them ask a scope. */
 #ifndef ZPLAN_STRATEGY_H
 #define ZPLAN_STRATEGY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams at the ends of a chunk: its last unit's are copied into the message to the next chunk, and a message that has
  * some is taken apart, because they stand elsewhere in the slot than the first unit's own input. Two passes over the
  * bytes, which are counted here and not priced. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list in words, for `zplan plan --dump-after moves` and the HTML report. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A parameter on several stages: its gradients are summed over them before the update, with ZeRO 1 to 3 piece by piece.
  * The first of the stages counts the bytes. */
 #include "strategy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The update on the device, inside its memory, of one element (AdamW in f32: 32 bytes): the norm reads the gradient;
  * the update reads gradient, state (moments, master copy, average of the weights) and, without a master copy, weights,
  * and writes state and weights. Optimizers that need lengths of tensors in between read some of that again

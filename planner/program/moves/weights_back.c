@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO 1 and 2: a rank updates its pieces of the weights, all of which every data rank keeps. GPUs gather all buckets
  * at once, CPU ranks one after the other. With parameters off the device, too: a rank's own come up, and the others'
  * go down. */

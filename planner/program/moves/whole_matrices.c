@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Muon: Newton-Schulz wants whole matrices (runtime/optimizer/muon.c). With ZeRO the n data ranks exchange shards of n
  * instances of a run at a time, each works on all of one, and they exchange back; at the end of a run, where there are
  * fewer, as much is sent. A matrix that tensor ranks share they gather, and all of them work on it: of every instance

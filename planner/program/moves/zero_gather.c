@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO 3: data ranks own pieces of every bucket of parameters; a unit gets its buckets whole before it computes either
  * way (arXiv 1910.02054, section 5.3). */
 #include "strategy.h"

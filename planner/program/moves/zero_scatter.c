@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ZeRO 2 and 3: of a unit's gradients every data rank keeps the sum of its pieces, after every micro-batch. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Other plans: those that the search kept, those of --front; which of them no other beats; what was rejected. */
 
 /* {name, words, path, time, memory, devices, price} of every plan that is known. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The answer in a sentence, and five figures. */
 
 /* Decisions in words, of a plan file's object or of an answer's. */

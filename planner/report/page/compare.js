@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several plans side by side: the answer of zplan compare --json. */
 
 const letter = i => String.fromCharCode(65 + i)

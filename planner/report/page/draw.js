@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elements, figures, tables and the note that follows pointer and keyboard. */
 
 const SVG = 'http://www.w3.org/2000/svg'

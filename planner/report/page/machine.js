@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine: one node enlarged, then every device of every node in the colour of its stage. Ranks fill the nodes in
  * order; tensor ranks are neighbours, then data and pipeline ranks as rank_order says. */
 

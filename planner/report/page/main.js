@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Puts the page together: sections, the list of them, the switch of the theme, and what print wants. */
 
 const PARTS = DATA.kind === 'compare' ? [drawCompare]

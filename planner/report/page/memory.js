@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of every stage: a strip with one column a stage, which opens to bars and numbers. */
 
 const CLASSES = [

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is sent, by axis and by strategy; every record of the list of moves. */
 
 const AXES = [['tensor', 'tensor'], ['pipeline', 'pipeline'], ['data', 'data'], ['tie', 'tied weights'], ['expert', 'experts'], ['context', 'context']]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Axes: linear and logarithmic scales, their ticks, curves and scattered points. */
 
 function linear(low, high, from, to) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The profile of a run: measured alongside predicted time of every step of the program, sortable. */
 
 function drawProfile() {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Roofline of one stage's steps: operations a byte against operations a second, as the cost model has them. Areas are
  * shares of the stage's time. */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run's log: measured against predicted. */
 
 function runPlot(column, name, show, predicted, width) {

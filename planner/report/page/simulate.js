@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step's micro-batches, played from the plan's order tables as planner/cost/pipeline.c does: a message goes on while
  * its sender works on, its buffer is free when it has arrived, a receive blocks. */
 

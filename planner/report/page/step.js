@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the step's time goes: a waterfall whose terms sum to the step. */
 
 const TERMS = [

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step to scale: a row a stage, on a canvas because there may be hundreds of thousands of actions. The window
  * `from` to `to` is dragged, zoomed with buttons, keys, Ctrl and the wheel or two fingers; the strip above is the whole
  * step. */

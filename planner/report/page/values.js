@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 'use strict'
 /* The page's data, and how its numbers read. A figure that is shown stands in a <data> element (in drawings: an element
  * with data-value) whose data-path names its place in the JSON, so that tests hold both against each other. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lower bounds of the simulated step time. All proofs need only that a stage runs its order table in order, that a
  * chunk waits for the one before it (backward: after it), and that nothing runs faster than its procedures cost:
  * gathers, copies and messages only add. Each proof stands at its function, in these letters:

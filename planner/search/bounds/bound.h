@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Proven lower bounds of the simulated step: no plan of what they are asked for is faster. Each proof stands where
  * the bound is computed. */
 #ifndef ZPLAN_SEARCH_BOUND_H

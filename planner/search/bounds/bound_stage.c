@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lower bounds where stages are known: of one of them, and of a cut. Letters and what the proofs need stand in
  * bound.c. */
 #include <math.h>

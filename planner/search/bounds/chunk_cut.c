@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
  * model. Up to 32,768 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
  * more, unless they take little work and all state is on the device, and on several node types cuts are stated: the

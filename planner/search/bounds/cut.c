@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts of a point with one chunk a stage: what the limits of planner/cuts are held against, which is room in memory,
  * seconds of a stage, its bound, or bytes. A stage takes the fastest of its modes that fits; the others are longer. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts of a point into stages: limits and a bound in, a cut out. */
 #ifndef ZPLAN_SEARCH_CUT_H
 #define ZPLAN_SEARCH_CUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cuts of one point as plain numbers: callbacks that ask the layout, the memory limits, the cost model and the
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside this folder: the cuts of a point as a problem of planner/cuts, and what stages cost there. */
 #ifndef ZPLAN_SEARCH_CUT_PROBLEM_H
 #define ZPLAN_SEARCH_CUT_PROBLEM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory: does a point fit? Limits are those of ranks.c. */
 #include <zplan/schedule.h>
 #include "bound.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory: does a point fit, and what fits on its stages. */
 #ifndef ZPLAN_SEARCH_FIT_H
 #define ZPLAN_SEARCH_FIT_H

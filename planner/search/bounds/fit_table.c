@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. Of
  * several chunks a stage the last answers are kept.
  *

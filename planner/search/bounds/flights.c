@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the stages of a pipeline have in flight and waiting: asked for by many points, and slow to count where chunks
  * are interleaved, so it is remembered. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all: a relaxed knapsack.
  * Only the repeated segment with the most work is considered, other units take the time of their fastest mode and no
  * memory. Each proof stands at its function, in these letters:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What memory forces on the stages of a point that choose what they recompute: is there room, the least work, the least
  * longest stage, and with several chunks a stage the least time of the micro-batches. Where layers may be cut,
  * least_parts.c. All of it is proven in one relaxed problem: only the repeated segment with the most work is

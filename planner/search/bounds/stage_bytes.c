@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that a stage has at least, in one place for layers whole and in parts (least_work.c, least_parts.c): of state,
  * and alongside what it holds for every unit. regions.c lays it out. */
 #include <zplan/hash.h>

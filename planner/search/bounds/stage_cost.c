@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one stage of known units costs: the one place where the branch and bound learns it. Exactly what the simulation
  * uses, but for ties, which depend on other stages, and for what another program does otherwise around its kernels.
  * Ranges inside one repeat differ in their length alone, so equal ranges are priced once. */

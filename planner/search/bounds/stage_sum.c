@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all stages have together, where only a limit of it is asked for: most of them need not be asked one by one. */
 #include <assert.h>
 #include <zplan/seconds.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several chunks a stage: which units of a cut a stage has, and whether every cut of a point is in the space. */
 #include <zplan/cut_row.h>
 #include <zplan/schedule.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Degrees: tensor x pipeline x data <= devices, within the constraints; on CPU clusters all ranks are used unless a
  * constraint says otherwise, because those that stay share the cores of those that go. There are many degrees, so each
  * has a bound in O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all

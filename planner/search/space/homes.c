@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The points of a choice: what of its state leaves the device, and what its stages may recompute.
  *
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each in

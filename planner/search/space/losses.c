@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many parts of the tokens the loss is made in: one, those that a constraint names, or, in the space of plans with
  * the loss in chunks (search.c), the fewest that are worth it. */
 #include <zplan/buf.h>

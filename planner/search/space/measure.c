@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the units of a variant take: seconds, bytes and parameters of its layers and of their parts, added up where
  * bounds ask for ranges of units. */
 #include <assert.h>

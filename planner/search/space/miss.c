@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where nothing fits: the point that comes nearest, and what its fullest stage needs. */
 #include <assert.h>
 #include <math.h>

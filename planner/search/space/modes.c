@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the stages of a point recompute. A stage takes the fastest mode that fits its memory: what the choice of modes
  * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
  * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In which order ranks fill nodes of several types. An order is a cluster of its own, with stages on other nodes, so
  * each is searched: the written one first, then the others for what is faster than the best plan known by then, which
  * bounds leave nearly all of out. The one that has the best plan is searched whole in the end, so that alternatives are

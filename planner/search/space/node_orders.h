@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Orders of the nodes of several types. */
 #ifndef ZPLAN_SEARCH_NODE_ORDERS_H
 #define ZPLAN_SEARCH_NODE_ORDERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is decided so far: degrees, and points of them. A point is everything a plan decides but the cuts; for every
  * point the cuts are solved. */
 #ifndef ZPLAN_SEARCH_POINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The current ranks, the variants that they run, and what the stages of a point run. */
 #ifndef ZPLAN_SEARCH_PROCEDURES_H
 #define ZPLAN_SEARCH_PROCEDURES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks that the current plan uses: the first of the cluster, as many as its degrees make. Links, shares of a node
  * and node types may follow from their number; what does not is shared by plans of different numbers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The space of some degrees (degrees.c) inside the plan block's constraints, in five rows of the table. Rank order,
  * micro-batch, sequence, and with them recomputation, are procedures, with whole layers or in parts; these have
  * schedules with chunks; a schedule has ZeRO stages, compression, and homes (homes.c). What cannot beat the plans that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The space: all degrees, all points of some degrees, and the shares of state off the device. */
 #ifndef ZPLAN_SEARCH_SPACE_H
 #define ZPLAN_SEARCH_SPACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several chunks a stage: where cuts are many, two stated ones are considered (chunk_cut.c). What the others could
  * reach is bounded here, over all cuts, and counts in the certificate's gap. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor groups and sequence alone
  * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
  * several node types there are variants priced on every set of types that a stage stands on, and the variant that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures that points share: what a variant says of the units of the model, and the tensor groups that it is
  * priced on. */
 #ifndef ZPLAN_SEARCH_VARIANT_H

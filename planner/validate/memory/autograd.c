@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an eager framework keeps from forward to backward: of every operation the tensors that its derivative reads,
  * each tensor once, in the precision it was computed in. The planner's own program keeps less: it rebuilds norms and
  * gates. And the most that one unit's backward holds: what is still kept, and gradients that are on their way.

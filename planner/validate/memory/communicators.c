@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators that a measured program makes, and what they take of a device: a group's ranks on their nodes, as the
  * planner's ranks stand (tensor ranks side by side, then data, then stages). What two neighbouring stages send each
  * other is a communicator of two ranks: torch.distributed makes one for every pair (PyTorch ProcessGroupNCCL.cpp). */

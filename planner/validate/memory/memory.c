@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the measured software, stage by stage: that of the planner's program, with what the software keeps, gathers
  * and works in put in the place of the program's own:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the caching allocator of PyTorch has taken from the driver, which is what nvidia-smi shows: blocks go back to a
  * pool and are cut for smaller requests, never joined for larger ones (c10/cuda/CUDACachingAllocator.cpp).
  *

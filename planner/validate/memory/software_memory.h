@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of other training programs: what their framework holds, asks the driver for and prints. */
 #ifndef ZPLAN_SOFTWARE_MEMORY_H
 #define ZPLAN_SOFTWARE_MEMORY_H

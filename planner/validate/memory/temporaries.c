@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers that a measured program takes after the micro-batches, or between them: gradients are added, reduced, their
  * norm is taken, and the update is made from copies of them. */
 #include "software_memory.h"

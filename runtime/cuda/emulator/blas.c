@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuBLASLt of the emulated GPU: descriptors, one algorithm, and products, which blas_run.c computes. It knows the
  * attributes that the runtime sets and refuses all others, and finds what cuBLASLt would leave undefined: an algorithm
  * that was chosen for another product, operands that are aligned less than it was told, a result over an operand. */

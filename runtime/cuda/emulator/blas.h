@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the emulated GPU: a product as cuBLASLt was asked for it, column-major: d[m,n] = alpha op(a) op(b) +
  * beta c, and an epilogue of ../gpu_product.h. */
 #ifndef ZPLAN_EMULATOR_BLAS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What products of the emulated GPU compute: f32 and f64 by OpenBLAS, 16 bits by plain loops, with sums in f32 and
  * every result rounded once, unless it is f32. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How often the host asks the emulated GPU for something: on a GPU each costs the host some microseconds, and each wait
  * the time until the GPU is done. What a process has counted is added to a file as one line when it ends, if
  * ZPLAN_EMULATED_COUNTS names one: "launches 12 products 4 fills 1 copies 2 waits 3". */

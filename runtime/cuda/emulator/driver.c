@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated GPU itself: one, whatever the machine; contexts; names of errors. */
 #include "emulator.h"
 #include <stdio.h>

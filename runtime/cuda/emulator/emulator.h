@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the emulated GPU: libzplan_emulated_gpu.so has the functions of the CUDA driver and of cuBLASLt that
  * ../gpu_api.h names, and plays a GPU with memory of the host. It runs the kernels of a shared object that was compiled
  * from the same text as a GPU's (codegen/cuda/emulator). It is slow: it is there to check the road without a GPU.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules and kernels of the emulated GPU. An image is a shared object with a function zpd_host_<name> for every
  * kernel and zpd_host_launch, which runs a grid (codegen/cuda/emulator); zpd_host_bytes_<name> is how long its
  * arguments are. */

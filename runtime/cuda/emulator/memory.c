@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory of the emulated GPU: allocations, addresses, copies and fills. */
 #define _DEFAULT_SOURCE /* mincore */
 #include "emulator.h"

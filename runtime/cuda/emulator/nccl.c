@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL between ranks that have an emulated GPU each (--comm nccl): communicators are folders, messages are files in
  * them. What is checked so is who joins what in which order, how operations match, and what they read and write, in
  * the order of their streams; not speed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work of the emulated GPU, and its streams. Work runs as late as it may: when somebody waits for its stream, and then
  * that of other streams only as far as an event tells it to wait for them. So a stream that lacks such a wait runs
  * ahead of what it should wait for, every time; on a GPU it would only sometimes.

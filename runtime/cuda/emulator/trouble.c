@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trouble that the emulated GPU plays when it is asked to, for tests of what is said then.
  *
  * ZPLAN_EMULATED_TROUBLE="driver=11040 gpus=0 memory=1048576 shared=49152 arch=1 falls=7", any of them:

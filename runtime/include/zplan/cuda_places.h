@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the libraries of CUDA may be on this machine, and which of them serves which GPU. Trainers and the compiler
  * look in the same places: cuda/places.c is in both. Nothing of CUDA is linked, and no process is started to find
  * anything. */

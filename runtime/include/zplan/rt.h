@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libzplanrt: what a generated trainer links. The trainer supplies constant tables (rt_tables.h) and one function that
  * runs the micro-batches of a step; the runtime does the rest: options, ranks, arena, data, loop, optimizer, log,
  * checkpoints.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tables that a generated trainer supplies, constants that its generator prints: what zpr_program holds. Ranks are
  * numbered as rt.h says. */
 #ifndef ZPLAN_RT_TABLES_H

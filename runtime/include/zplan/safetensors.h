@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of safetensors files, read alike by trainers and by the compiler (exchange/weights), which link nothing else
  * of each other. libc alone. */
 #ifndef ZPLAN_SAFETENSORS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas: memory by lifetime. Everything a compiler phase makes lives in one arena and dies with it.
  * Memory from an arena is zeroed. Allocation never returns NULL: when the machine has no memory left
  * the process prints one line and exits with status 1 (the environment failed, nothing can go on). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A text buffer in an arena, with printf and an indent level: what emitters and renderers write to. */
 #ifndef ZPLAN_BUF_H
 #define ZPLAN_BUF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers as decimals that read back equal: what generated code and its tables are printed with. */
 #ifndef ZPLAN_DECIMAL_H
 #define ZPLAN_DECIMAL_H

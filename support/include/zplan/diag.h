@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sources, spans and diagnostics: the one way to tell a person that their input is wrong.
  *
  *   zp_diag *d = zp_report(diags, ZP_Z0203, span, "unknown name `%s`", name);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Diagnostics as a JSON array. */
 #ifndef ZPLAN_DIAG_JSON_H
 #define ZPLAN_DIAG_JSON_H

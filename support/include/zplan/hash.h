@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FNV-1a, 64 bits: names and plan identity, not security. */
 #ifndef ZPLAN_HASH_H
 #define ZPLAN_HASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ctrl-C noted: long work that can end early with what it has checks whether it should. */
 #ifndef ZPLAN_INTERRUPT_H
 #define ZPLAN_INTERRUPT_H

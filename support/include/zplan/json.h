@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON in and out, over Jansson (json.c is the only file that includes it). Integers stay 64-bit integers,
  * reals are written with 12 significant digits and never as NaN, keys keep insertion order so that a plan diffs well.
  * Values are owned by their container; only the root is freed. What is set is set in an object, under a key in UTF-8;

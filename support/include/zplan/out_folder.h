@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder that appears whole or not at all: its files are written alongside it and take its place at the end. What
  * goes wrong is reported (Z0695). */
 #ifndef ZPLAN_OUT_FOLDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A page: text for people, laid out for a screen. No line is wider than the screen, and words break only where one
  * alone is wider. Texts may come from files: a page shows what a terminal would obey (quote.h), so that its text goes
  * out as it is, with zp_page_put.

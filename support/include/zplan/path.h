@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Paths as text: no file is considered. Results live in the arena. */
 #ifndef ZPLAN_PATH_H
 #define ZPLAN_PATH_H

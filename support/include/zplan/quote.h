@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A text as a word of another language: one writer for each, used by all that print a name, a path or another string
  * that came out of a file. Whatever bytes the text has, the word is read back as that text and ends where it ends.
  * Results live in the arena. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where text for people goes: how wide it is, which characters and colours it shows. page.h lays text out for it. */
 #ifndef ZPLAN_SCREEN_H
 #define ZPLAN_SCREEN_H

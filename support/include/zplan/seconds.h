@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
 #ifndef ZPLAN_SECONDS_H
 #define ZPLAN_SECONDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which characters a terminal may be given. Header only, so that the compiler and the runtime of trainers, which link
  * nothing of each other, have one answer.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What long work says of itself on stderr: on a terminal one line that is written over, in a log one every ten seconds
  * where that was asked for, else nothing. Work of less than a second says nothing. */
 #ifndef ZPLAN_STATUS_LINE_H

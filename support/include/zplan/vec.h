@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Growable arrays inside an arena: a struct of data, len, cap that any header can declare.
  *
  *   ZP_VEC(zp_node) nodes = {0};

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Questions about the project's own documents, always the same ones for the same documents.
 
     questions.py FOLDER

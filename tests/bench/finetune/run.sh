@@ -1,10 +1,11 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A small BERT over bytes on masked text of the project's own documents, then on span extraction made of the same documents, and its exact match on
 # questions of documents that were held out: at least 65 %.
 #
 #   tests/bench/finetune/run.sh FOLDER     ZPLAN=path chooses the command
 set -eu
-[ $# -eq 1 ] || { sed -n '2,5p' "$0"; exit 2; }
+[ $# -eq 1 ] || { sed -n '3,6p' "$0"; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 zplan=${ZPLAN:-$here/../../../build/release/zplan}
 mkdir "$1"

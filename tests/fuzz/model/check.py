@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model against its trainer.
 
     case = Case(model, settings, words)         # unfit() says why it is no test, or None

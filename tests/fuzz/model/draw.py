@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random legal models.
 
     model(seed)        a tree as in tree.py; every operation of the language may occur in it

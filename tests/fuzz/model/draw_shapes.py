@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random statements that leave [B, S, width] and come back: other shapes, sums over positions and columns, options of attention.
 
 A part of draw.Drawing. Their choices are drawn from random numbers of their own (`shapes`, `sums`, `scores`), so that the models

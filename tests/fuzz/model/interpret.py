@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model means: its loss and the gradients of all its parameters, from the language's documentation alone.
 
     run = Run(model, values, step, tokens)       # values: {name in a checkpoint: array}; None: they are drawn

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a random model is trained: layout, schedule, state, recomputation, precision, on CPU ranks or an emulated GPU.
 
 A setting is drawn from what may be legal; zplan refuses what does not fit the model (more stages than pieces, experts that no group

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Smaller models that fail likewise.
 
     smaller = shrink(failing, fails)      # fails(model, settings, words) -> bool; failing: (model, settings, words)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reverse-mode differentiation over NumPy arrays of f64, with few primitives: what can be said with them is.
 
     tape = Tape()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trainer of a model: its token file and first checkpoint, what `zplan run` makes of them, its losses and gradients."""
 import json
 import os

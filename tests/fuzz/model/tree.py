@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models as trees, and their text in .dz.
 
 A model is made of lists, strings and numbers, so that it is kept as JSON:
@@ -11,7 +12,7 @@ A model is made of lists, strings and numbers, so that it is kept as JSON:
                 ["output", expression]
     expression  a name | a number | [operation, {option: value}, operand...]
 
-Operations are those of the language (frontend/library/README.md), with `neg add sub mul div` for operators and `linear`, `layer_norm`,
+Operations are those of the language (docs/reference/operations.md), with `neg add sub mul div` for operators and `linear`, `layer_norm`,
 `rms_norm` for the blocks of std.nn. A matrix is transposed by the option `transpose`; `documents` is an option of attention, whose numbers
 interpret.py draws.
 """

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles a text that check_kernels has collected.
  *
  *   compile_kernels ROOT TEXT.cu ARCH IMAGE      ROOT: the source tree; the text's name ends with its dtype */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU behind the tests. They hand kernels the addresses of what they allocate and of their variables, so both lie
  * in managed memory, which host and GPU see at one address: the linker turns malloc of the test files and of zplan's
  * libraries into __wrap_malloc (not that of the C library or of the driver), and a test has its stack there. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Private: the GPU behind the tests, and memory that it shares with them. */
 #ifndef ZPLAN_GPU_KERNELS_GPU_H
 #define ZPLAN_GPU_KERNELS_GPU_H

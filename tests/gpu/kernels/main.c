@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The unit tests of device kernels (tests/unit/test_kernels_cuda*.c, test_rowprog_cuda.c) on a GPU: kernels against
  * naive f64 computations, the kernels of CPU ranks and the interpreter of row programs. The files are those of the unit
  * tests; support/criterion/criterion.h stands for their library, objects.c and gpu.c for the emulator.

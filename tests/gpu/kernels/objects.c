@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel texts on the GPU: found by their hash among the images that pack.py had compiled, or written down for it. */
 #include <criterion/criterion.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel texts as the tests load and launch them (tests/unit/cuda_objects.h), on the GPU. */
 #ifndef ZPLAN_GPU_KERNELS_OBJECTS_H
 #define ZPLAN_GPU_KERNELS_OBJECTS_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes llama_like.json, t5_like.json and variants.json; by hand, not in tests: wants Hugging Face tokenizers (0.23.3 was
 used) and sentencepiece (for a small charsmap). What is in variants.json is what these programs gave."""
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes bert_vocab.txt and wordpiece.json; by hand, not in tests: wants Hugging Face transformers (5.24 was used, its tokenizers 0.23.3). The ids in
 wordpiece.json are what BertTokenizer gave, the places of tokens in the texts those of its offsets.
 

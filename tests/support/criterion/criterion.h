@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for Criterion: as much of it as the unit tests use. Criterion starts a test as a new program, whose
  * libraries are loaded again, and each of its checks is a hundred instructions that the compiler expands: with
  * sanitizers that was a sixth of what the unit tests cost. Here a test is a fork, and a check that holds is a

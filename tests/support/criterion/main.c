@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the tests of a program one after the other, each in a process of its own.
  *
  *   test_NAME [--filter PATTERN]    those whose suite/name matches, as a shell matches names of files

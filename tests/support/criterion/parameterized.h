@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A test that runs once for each of its parameters (criterion.h). */
 #ifndef ZPLAN_TEST_PARAMETERIZED_H
 #define ZPLAN_TEST_PARAMETERIZED_H

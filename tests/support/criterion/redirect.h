@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a test prints goes to a file of its own (criterion.h). */
 #ifndef ZPLAN_TEST_REDIRECT_H
 #define ZPLAN_TEST_REDIRECT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zplan data: texts, rows of JSON lines and tables, pairs of sentences, questions; to token files and arrays that a
  * trainer reads. Outputs appear whole or not at all. */
 #ifndef ZPLAN_MAKE_DATA_H

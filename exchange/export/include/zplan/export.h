@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan in the words of other training programs: command-line arguments, configuration files, batch scripts.
  *
  * What a program cannot express is rejected with a message. Where the training stays the same and only its speed or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models and clusters of other programs as .dz files. */
 #ifndef ZPLAN_IMPORT_H
 #define ZPLAN_IMPORT_H

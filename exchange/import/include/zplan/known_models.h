@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Published models by name (known_models.def). */
 #ifndef ZPLAN_KNOWN_MODELS_H
 #define ZPLAN_KNOWN_MODELS_H

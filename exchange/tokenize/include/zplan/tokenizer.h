@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text to token ids with the tokenizer.json of a Hugging Face model: byte-level BPE (Sennrich et al. 2016 over bytes,
  * as in GPT-2; GPT-NeoX, Llama 3, Qwen), and SentencePiece's BPE and unigram (Kudo and Richardson 2018; LLaMA-2,
  * Mistral, T5) with their normalizers, and WordPiece as in BERT. What the file asks for and this does not do is refused

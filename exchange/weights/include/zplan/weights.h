@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights of other programs: folders of safetensors files, and which of their elements are which of a model's.
  *
  * A folder of Hugging Face has a config.json. The model that it means is elaborated as `zplan import hf` would write

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How large a dimension is, in the symbols of its model: `3*d`, `kv_heads*d/heads`. Symbols are the whole numbers that
  * a `model` declares; what is computed from them keeps where it came from, so two symbols of one value stay apart.
  * Extents serve texts only: no number of a plan or a program depends on them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model as a graph: what `model` and `block` in a .dz file mean after names, shapes and repeats are resolved.
  *
  * A model is a chain of segments. A segment is what a pipeline may be cut around: the statements before, between and

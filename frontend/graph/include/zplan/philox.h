@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The random stream of all plans: what dropout and random patterns of attention draw. */
 #ifndef ZPLAN_PHILOX_H
 #define ZPLAN_PHILOX_H

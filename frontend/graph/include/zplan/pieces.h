@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces: what a pipeline stage may run of a model besides whole segments.
  *
  * The body of a repeat falls into *parts* at the places where what flows on is like what the body carries: the residual

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the optimizer has for a parameter alone, by the training settings and the parameter's name and shape. */
 #ifndef ZPLAN_RECIPE_H
 #define ZPLAN_RECIPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Block-sparse attention: which blocks of keys a block of queries sees, known when the model is read. A *pattern* is
  * what the user writes, a *layout* what it comes to for one sequence length: sets of pairs of blocks, one for all heads
  * or several that the heads take in turns, the same for all samples and layers. In every set a query block sees itself,

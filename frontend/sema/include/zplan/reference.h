@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of the language: every key of its blocks, every call that stands as a value, every operation with its
  * arguments. It is made of the tables that read them, so it says what they do. `zplan explain WORD`, docs/reference,
  * zplan.1 and editors show it. */

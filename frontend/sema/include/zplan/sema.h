@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From syntax trees to a zp_spec: names, shapes (unification in block signatures), units, blocks inlined, segments
  * cut. */
 #ifndef ZPLAN_SEMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers, a row each (optimizers.def): its options in the language, what it keeps of every parameter, what its
  * update needs and moves, what it does not go with, and its words elsewhere. Other files ask the row and name no
  * optimizer. Of the runtime's side ../../../../runtime/optimizer/README.md. */

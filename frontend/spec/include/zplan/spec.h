@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a .dz file says besides the model: machines, training settings, plan constraints; and the whole input of a
  * run. */
 #ifndef ZPLAN_SPEC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The syntax tree of a .dz file, as written: no names resolved, no units converted. Every node keeps its span.
  * Grammar: frontend/syntax/README.md. All memory is in the arena given to zp_parse. */
 #ifndef ZPLAN_AST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers to "why", "how many" and "what if". Every one is a search of a changed copy of the input: nothing is promised
  * that was not planned again. Results are structs; the driver prints them.
  *
@@ -174,7 +175,8 @@ typedef struct zp_row_alongside {
   const char **words;
   double *seconds;
   int64_t *bytes;
-  bool same; /* for all plans; seconds: to 1e-9 of the step */
+  bool same;      /* for all plans; seconds: to 1e-9 of the step */
+  bool estimated; /* bytes: by the cost model; else exact. Seconds always are */
 } zp_row_alongside;
 typedef ZP_VEC(zp_row_alongside) zp_rows_alongside;
 typedef struct zp_side_by_side {

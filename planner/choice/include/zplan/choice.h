@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the search chooses, and what a plan file decides: degrees, schedule, cut, what is recomputed and where state
  * lives. */
 #ifndef ZPLAN_CHOICE_H

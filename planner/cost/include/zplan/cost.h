@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside the planner: time of units, stages and the pipeline, and of the end of a step. */
 #ifndef ZPLAN_COST_H
 #define ZPLAN_COST_H

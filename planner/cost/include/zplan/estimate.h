@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program costs: seconds of a step and what they go to. */
 #ifndef ZPLAN_ESTIMATE_H
 #define ZPLAN_ESTIMATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the ranks of every stage spend a training step, by the plan: what a profile of a run is laid alongside. */
 #ifndef ZPLAN_STAGE_STEP_H
 #define ZPLAN_STAGE_STEP_H

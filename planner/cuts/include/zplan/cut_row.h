@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts of a row of units whose every place stays within one limit: is there any, what is the least limit, which cuts
  * are there at all. Plain numbers, like cuts.h: what the limit is held against (seconds of a place, the bound of a
  * place, bytes, room or none) is the caller's.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The best cut of a row of units into pipeline stages, over plain numbers: what ranges of units cost, whether they fit
  * and what orders of actions take comes in through callbacks; better cuts and a proven lower bound of the step's time
  * go out. Nothing here knows of models, machines or memory.

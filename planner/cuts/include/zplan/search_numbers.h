@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every tolerance and every limit of effort of the search and of its cuts: name, value, unit, reason. Limits of room in
  * memory tables that only save work (slots of caches) stand where the tables are. ZP_GAP_TOLERANCE of plan.h, which
  * plan files state, is twice ZP_BOUND_SLACK: a bound and a best plan may each be off by that much. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measurements of one machine, its cores and its first GPU (`zplan calibrate`), and what the cost model takes from
  * them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every constant of the cost model: name, value, unit, where it comes from. Library numbers, not calibrated on the
  * user's machine; the summary says so. Machine rates come from the .dz file, not from here. */
 #ifndef ZPLAN_COST_CONSTANTS_H
@@ -133,6 +134,9 @@
   X(NETWORK_PAYLOAD, 0.85, "share",                                                                                    \
     "of GPU nodes' NIC line rate that NCCL carries: 84.8 of 100 GB/s on 4 x HDR; NVIDIA/nccl-tests issue 119")         \
   X(LINK_LATENCY_S, 3.4e-6, "s", "one NVLink hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")                \
+  X(LINK_LATENCY_SM100_S, 8.6e-6, "s",                                                                                 \
+    "the same of NVLink 5: 9.2 us of all-gathers, 8.0 of reduce-scatters, each over 2 to 8 B200 (MooreThreads/"        \
+    "SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51)")                                                         \
   X(NETWORK_LATENCY_S, 14e-6, "s", "one network hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")             \
   X(CONNECTION_BYTES, 6 << 21, "bytes",                                                                                \
     "of device memory, a channel to and from a neighbour in the node: buffers of LL (512 KiB), LL128 (4,800 KiB) and " \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `zplan calibrate` found out about the kernels of CPU trainers, as the cost model asks for it. All rates are
  * those of a node's cores together, as shares of the device's (zp_device), like eff_matmul: what changes a device's
  * rates changes these. */

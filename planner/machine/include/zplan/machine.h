@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The machine as the cost model sees it: one cluster, one precision, and the groups that a choice of degrees makes.
  * Nodes are filled with ranks in order; zp_rank_order says how ranks are numbered. */
 #ifndef ZPLAN_MACHINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of zplan's own GPU trainer: what they compute and move, and how fast they are taken to be. Every class of
  * kernels has one rate for its operations and one for its bytes, each with its source. */
 #ifndef ZPLAN_OWN_GPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside the planner: seconds of single operations and collectives on a machine, whatever program they belong
  * to. */
 #ifndef ZPLAN_RATES_H
@@ -30,6 +31,8 @@ double zp_cost_ring_pass(const zp_group_link *link, double bytes);
 double zp_cost_all_to_all(const zp_group_link *link, double bytes);
 /* Share of the multiprocessors that the group's collectives keep from kernels alongside them; 0 on CPUs. */
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
+/* From one member to all. */
+double zp_cost_broadcast(const zp_group_link *link, double bytes);
 /* Time of one message. */
 double zp_cost_message(const zp_group_link *link, double bytes);
 

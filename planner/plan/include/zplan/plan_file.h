@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files: a plan as JSON, and the choice that a file states. docs/reference/plan_json.md has every field. */
 #ifndef ZPLAN_PLAN_FILE_H
 #define ZPLAN_PLAN_FILE_H

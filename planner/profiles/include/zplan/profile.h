@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How other training programs differ from the generated trainer. A profile is data; what its fields mean stands in the
  * files that read them: prices in cost/software/, memory in validate/memory/. */
 #ifndef ZPLAN_PROFILE_H
@@ -38,17 +39,20 @@ struct zp_software {
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
   bool separate_biases;      /* biases and dropouts too */
   bool separate_loss;        /* the loss alone: torch.compile fuses the rows of layers */
-  bool separate_gates;       /* SiLU and the product with the other half of a gated MLP are kernels of their own */
-  bool merged_products;      /* one product makes queries, keys and values, one both halves of a gated MLP */
-  bool float_norms;          /* RMS norms are single operations in fp32 */
-  bool float_rotary;         /* rotary positions are products of complex fp32 numbers */
-  bool repeats_heads;        /* keys and values are copied for every query head */
-  bool rearranges_heads;     /* queries, keys, values and the result of attention are copied from layout to layout */
-  bool float_gradients;      /* gradients are kept and reduced in fp32 */
-  bool fp16_sums;            /* but those of fp16 trainings in fp16 */
-  bool dropless;             /* experts take the tokens that come: nothing dropped, nothing padded */
-  bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
-  bool selects_operations;   /* "selective" recomputation keeps attention and every second product, replays the rest */
+  bool fused_loss; /* the loss is one kernel that turns logits into their gradient, though rows are separate */
+  int norm_passes, norm_grad_passes; /* of rows, of every norm, besides those of 16-bit operands */
+  double loss_moved;                 /* bytes a logit, besides the fused loss in 16 bits */
+  bool separate_gates;     /* SiLU and the product with the other half of a gated MLP are kernels of their own */
+  bool merged_products;    /* one product makes queries, keys and values, one both halves of a gated MLP */
+  bool float_norms;        /* RMS norms are single operations in fp32 */
+  bool float_rotary;       /* rotary positions are products of complex fp32 numbers */
+  bool repeats_heads;      /* keys and values are copied for every query head */
+  bool rearranges_heads;   /* queries, keys, values and the result of attention are copied from layout to layout */
+  bool float_gradients;    /* gradients are kept and reduced in fp32 */
+  bool fp16_sums;          /* but those of fp16 trainings in fp16 */
+  bool dropless;           /* experts take the tokens that come: nothing dropped, nothing padded */
+  bool replays_all;        /* recomputation runs the whole forward part again, needed or not */
+  bool selects_operations; /* "selective" recomputation keeps attention and every second product, replays the rest */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
@@ -70,6 +74,9 @@ struct zp_software {
   bool overlaps_data;   /* data-parallel communication runs alongside the last backward and the next forward */
   bool sums_whole;      /* ZeRO 1 reduces whole gradients everywhere, and nothing runs alongside that or its gather */
   double bucket_bytes;  /* gradients are reduced in pieces of this size; 0: in one */
+  bool broadcasts;      /* ZeRO 1: after the update every rank broadcasts what it owns, one after the other, alongside
+                           nothing */
+  double collective_s;  /* of every collective that products wait for: its issue, and events between two streams */
   bool gathers_wait;    /* ZeRO 2 and 3: nothing runs alongside gathers and scatters */
   bool lists_ranks;     /* collectives take lists with one piece a rank */
   bool offload_waits;   /* nothing runs alongside copies to and from the host */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs that plans are made for. zplan's own trainer is what the planner lowers and the generator prints; another
  * program is a profile of how it differs in kernels, messages and memory (planner/profiles/). A cluster says which of
  * them runs on its devices (zp_cluster.trainer, zp_cluster.software). */

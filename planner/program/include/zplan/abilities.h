@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the program of a plan can do: limits of single keys before a search, decisions that do not go together in it. */
 #ifndef ZPLAN_ABILITIES_H
 #define ZPLAN_ABILITIES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far sums of gradients in bf16 may be off, whose additions are rounded stochastically. The formulas and their
  * proofs: planner/program/moves/stochastic_sums.c. */
 #ifndef ZPLAN_GRADIENT_SUMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of parameters: what they have, and who holds the same of them. Flat buffers have the kinds one after the other
  * in this order, and whatever counts elements of parameters counts them by kind. The trainer's tables have the same
  * order (zpr_kind in zplan/rt_tables.h). */

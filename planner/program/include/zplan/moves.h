@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a step moves, as a list: one record for everything that leaves or enters a rank's memory, or crosses it
  * alongside the units' own steps. A strategy (ZeRO's gather, saved values offloaded, ...) is one file of
  * planner/program/moves, which says when it applies, makes its records and explains itself; whatever counts, prices,

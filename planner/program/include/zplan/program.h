@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan as a program: for every pipeline stage procedures of steps over buffers at fixed offsets of one arena, and
  * an order table. Simulate prices it, verify proves it, report draws it, codegen prints it.
  *

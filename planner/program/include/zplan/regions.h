@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The regions of a rank's arenas as an index. regions.def says what they are. */
 #ifndef ZPLAN_REGIONS_H
 #define ZPLAN_REGIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Proof of plan files, independent of lowering and search. Findings are one line each; none: sound. */
 #ifndef ZPLAN_PROOF_H
 #define ZPLAN_PROOF_H

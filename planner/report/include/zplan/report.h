@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reports: a plan for people, as text, HTML and Chrome trace. Texts come from the arena. Plans are feasible but for
  * zp_report_infeasible, whose plan is not. */
 #ifndef ZPLAN_REPORT_H

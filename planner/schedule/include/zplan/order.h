@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which micro-batch a stage takes when: order tables of every schedule, their phrases, and what they keep. */
 #ifndef ZPLAN_ORDER_H
 #define ZPLAN_ORDER_H

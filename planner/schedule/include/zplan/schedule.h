@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared inside the planner: order tables of all stages, and how much they keep in flight. */
 #ifndef ZPLAN_SCHEDULE_H
 #define ZPLAN_SCHEDULE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan: what the search found, with its price, its certificate and the next best. */
 #ifndef ZPLAN_PLAN_H
 #define ZPLAN_PLAN_H

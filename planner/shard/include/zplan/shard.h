@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensor parallelism is derived: for every tensor of every segment a state (replicated, split on its last dimension in
  * natural units, split along the sequence or the experts, partial sum) is chosen by exact search over the op table's
  * legal patterns; nothing knows what a transformer is. The result is local graphs: shapes of one tensor rank, with the

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Validation: tables of measured training runs, read, predicted with the planner's own cost model, and scored.
  *
- * Two kinds of table, distinguished by their header: published runs (32 named columns, one run a row with its source)
- * and the two vTrain tables. Units are those of the columns; see planner/validate/README.md. */
+ * A table's header says what kind it is: our own columns (docs/reference/runs.md), vTrain's, or those of the tables
+ * that Megatron-Bridge, AutoModel and SimuMax publish. Units are those of the columns. */
 #ifndef ZPLAN_VALIDATE_H
 #define ZPLAN_VALIDATE_H
 
+#include <zplan/page.h>
 #include <zplan/plan_file.h>
 #include <zplan/software.h>
 
@@ -13,7 +15,9 @@ typedef struct zp_measured {
   int line; /* of the table, 1-based */
   const char *id, *family, *source, *model, *gpu, *notes;
   int year;
-  int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq;
+  const char *program, *version;                                  /* that ran it, where a column says so */
+  int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, seq; /* head: columns of one; 0: hidden / heads */
+  int64_t experts, top_k, expert_ffn, shared_experts, dense_layers;
   double parameters;
   bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
@@ -21,8 +25,14 @@ typedef struct zp_measured {
   double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */
   double collective_bytes_per_s;               /* measured bus bandwidth of collectives over nodes, per GPU */
   double collective_share; /* the same as a share of the line rate's payload, as a fabric's `collectives` */
-  int gpus, tensor, pipeline, data, context, chunks;
+  int gpus, tensor, pipeline, data, context, expert, chunks;
+  int shard; /* data ranks over which ZeRO shards, where those are not all; 0: all */
   int64_t microbatch, batch;
+  bool adapters; /* LoRA: only these are trained */
+  int64_t lora_rank;
+  bool lays_out;       /* its stages may have unequal layers: a layout by hand, tables as layers */
+  const char *unlike;  /* why no graph stands for the model; NULL: one does */
+  double tokens_per_s; /* of one GPU */
   const char *precision, *offload;
   int zero;              /* -1: unknown */
   const char *recompute; /* "full", "selective", "none" */
@@ -46,6 +56,14 @@ typedef struct zp_measured_table {
  * the header is none that is known. */
 zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t len, const char *name,
                                     const char **error);
+
+/* A column of our own tables, as docs/reference/runs.md has it. */
+typedef struct zp_run_column {
+  const char *title, *type, *range, *holds;
+  bool required;
+} zp_run_column;
+int zp_run_column_count(void);
+zp_run_column zp_run_column_at(zp_arena *arena, int index);
 
 /* The library's device of that name ("a100_80"); NULL when it has none. */
 typedef const zp_device *zp_device_lookup(void *user, const char *name);
@@ -89,17 +107,25 @@ typedef struct zp_open_count {
   int rows;
 } zp_open_count;
 
+/* How many rows a reason keeps from being predicted. */
+typedef struct zp_left_out {
+  const char *why;
+  int rows;
+} zp_left_out;
+
 typedef struct zp_validation {
   ZP_VEC(zp_prediction) rows;
   ZP_VEC(zp_family_score) families;
   ZP_VEC(zp_open_count) open;
+  ZP_VEC(zp_left_out) left_out;
 } zp_validation;
-/* Scores the rows; families and open columns in order of first appearance. */
+/* Scores the rows; families, open columns and reasons in order of first appearance. */
 void zp_validation_score(zp_arena *arena, zp_validation *validation);
 /* tau-b of two rankings; NAN when one of them is constant. */
 double zp_kendall_tau(const double *x, const double *y, int n);
 
-const char *zp_validation_text(zp_arena *arena, const zp_validation *validation);
+/* A table of families, what was assumed and what was not predicted. */
+void zp_validation_show(zp_page *page, const zp_validation *validation);
 zp_json *zp_validation_json(const zp_validation *validation);
 
 /* ---- reference formulas (activations.c) ---- */

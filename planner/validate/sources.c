@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables that other projects publish: what their columns do not say, each with where it stands. */
+#include <ctype.h>
+#include "columns.h"
+
+/* ---- models by name ---- */
+
+#define LATENT_ATTENTION "latent attention is not built from a table's columns"
+
+static const struct shape {
+  const char *first, *second;
+  int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, dense;
+  const char *unlike;
+} shapes[] = {
+#define ZP_SHAPE(first, second, layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, \
+                 dense, unlike)                                                                                        \
+  {first, second, layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, dense, unlike},
+#include "shapes.def"
+#undef ZP_SHAPE
+};
+
+/* "DeepSeek V3 671B" -> "deepseekv3671b". */
+static const char *squeezed(zp_arena *arena, const char *name) {
+  char *out = zp_strdup(arena, name), *to = out;
+  for (; *name; name++)
+    if (isalnum((unsigned char)*name)) *to++ = (char)tolower((unsigned char)*name);
+  *to = '\0';
+  return out;
+}
+
+/* Layers that the row itself says stay. */
+static void fill_shape(zp_arena *arena, zp_measured *run) {
+  const char *name = squeezed(arena, run->model);
+  run->unlike = zp_format(arena, "the shape of `%s` is not known", run->model);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const struct shape *s = &shapes[i];
+    if (!strstr(name, s->first) || !strstr(name, s->second)) continue;
+    if (!run->layers) run->layers = s->layers;
+    run->hidden = s->hidden, run->heads = s->heads, run->kv_heads = s->kv_heads, run->head = s->head;
+    run->ffn = s->ffn, run->vocab = s->vocab;
+    run->experts = s->experts, run->top_k = s->top_k, run->expert_ffn = s->expert_ffn;
+    run->shared_experts = s->shared, run->dense_layers = s->dense;
+    run->unlike = s->unlike;
+    run->gated = run->rotary = true;
+    return;
+  }
+}
+
+/* Sailor's scripts ask neither Megatron nor DeepSpeed for 16 bits (ae_scripts/clariden_scripts/run_opt.slurm @cf2c8e3c;
+ * opened); its image, nvcr.io/nvidia/pytorch:24.10 (Dockerfile), multiplies fp32 in TF32
+ * (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, NVIDIA's notes of the PyTorch container; from memory). */
+const char *zp_open_precision(const char *source) { return source && strstr(source, "sailor") ? "tf32" : NULL; }
+
+/* ---- the tables ---- */
+
+/* Facts of the vTrain tables that are no columns (measured/README.md, section 4). */
+void zp_fill_vtrain(zp_arena *arena, zp_measured *run, const char *name) {
+  run->id = zp_format(arena, "%s_%d", name, run->line);
+  run->family = name;
+  run->source = "vTrain (VIA-Research/vTrain), Megatron-DeepSpeed";
+  run->year = 2022;
+  run->gpu = "A100-SXM4-80GB";
+  run->gpus_per_node = 8;
+  run->intra_bytes_per_s = 300e9;
+  run->inter_bytes_per_s = 12.5e9;
+  run->chunks = 1;
+  run->precision = "fp16";
+  run->offload = "none";
+  run->recompute = "full";
+  run->sequence_said = true;
+  run->zero = 0;
+  run->fits = -1;
+}
+
+/* Data ranks of what is left; a table that prints degrees which do not divide its GPUs is wrong by check_degrees. */
+static void fill_data(zp_measured *run) {
+  int64_t others = (int64_t)(run->tensor ? run->tensor : 1) * (run->pipeline ? run->pipeline : 1) *
+                   (run->context ? run->context : 1);
+  if (!run->data) run->data = others <= run->gpus ? (int)(run->gpus / others) : 1;
+}
+
+/* Node, NVLink and network of NVIDIA's systems: DGX H100, B200 and B300 as in std.hw. An NVL72 domain joins 72 GPUs, of
+ * which jobs of 64 and its multiples have 64: their groups are of powers of two. */
+static void fill_system(zp_measured *run) {
+  static const struct {
+    const char *word;
+    int devices;
+    double memory_gb, intra, inter;
+  } systems[] = {{"GB300", 64, 279, 900e9, 100e9},
+                 {"GB200", 64, 186, 900e9, 50e9},
+                 {"B300", 8, 270, 900e9, 100e9},
+                 {"B200", 8, 180, 900e9, 50e9},
+                 {"H100", 8, 80, 450e9, 50e9}};
+  for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
+    if (!strstr(run->gpu, systems[i].word)) continue;
+    run->gpu_memory_gb = systems[i].memory_gb;
+    run->gpus_per_node = systems[i].devices;
+    run->intra_bytes_per_s = systems[i].intra;
+    run->inter_bytes_per_s = systems[i].inter;
+    return;
+  }
+}
+
+static bool says(const char *text, const char *word) { return text && strstr(text, word); }
+
+/* Megatron-Bridge prints 8-bit recipes as FP8-CS (current scaling), FP8-MX and MXFP8; two in one row are those of two
+ * figures, of which the first is read. Its distributed optimizer is ZeRO 1, and with an `fsdp` degree Megatron-FSDP,
+ * ZeRO 3, in groups of so many. */
+void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
+  (void)name;
+  const char *printed = run->precision ? run->precision : "";
+  run->program = "Megatron-Bridge";
+  run->source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md, Megatron-Core";
+  run->year = 2025;
+  run->adapters = says(run->notes, "LoRA");
+  run->precision = says(printed, "NVFP4")                                     ? "nvfp4"
+                   : says(printed, "MXFP8") || strcmp(printed, "FP8-MX") == 0 ? "mxfp8"
+                   : says(printed, "FP8-CS")                                  ? "fp8_current"
+                   : says(printed, "FP8")                                     ? "fp8"
+                   : says(printed, "BF16")                                    ? "bf16"
+                                                                              : NULL;
+  run->id = zp_format(arena, "bridge_%s_%s_%s_l%d", squeezed(arena, run->gpu), squeezed(arena, run->model),
+                      run->precision ? run->precision : "open", run->line);
+  run->family = zp_format(arena, "bridge_%s", squeezed(arena, run->gpu));
+  fill_shape(arena, run);
+  run->lays_out = true;
+  if (says(run->model, "DeepSeek") && !says(run->model, "w/o MTP") && !run->unlike)
+    run->unlike = "predictions of further tokens are not built from a table's columns";
+  if (!run->precision) run->unlike = "the precision is not printed";
+  fill_system(run);
+  fill_data(run);
+  run->zero = run->shard > 0 ? 3 : 1;
+  if (run->shard >= run->data) run->shard = 0;
+  run->sequence = run->tensor > 1;
+  run->sequence_said = true;
+  run->fits = -1;
+}
+
+/* Its FSDP degree counts all ranks that share parameters; experts are spread over them. */
+void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
+  (void)name;
+  run->program = "AutoModel";
+  run->source = "NVIDIA-NeMo/Automodel docs/performance-summary.mdx, FSDP";
+  run->year = 2026;
+  run->gpu = "H100-SXM5-80GB";
+  run->precision = "bf16";
+  run->adapters = says(run->notes, "LoRA");
+  run->id = zp_format(arena, "automodel_%s_l%d", squeezed(arena, run->model), run->line);
+  run->family = "automodel_";
+  fill_shape(arena, run);
+  run->lays_out = true;
+  fill_system(run);
+  fill_data(run);
+  run->zero = run->data > 1 ? 3 : 0;
+  if (run->shard >= run->data) run->shard = 0;
+  run->fits = -1;
+}
+
+/* Runs of examples/pretrain scripts: micro-batch 1, distributed optimizer, sequence parallelism with tensor ranks, no
+ * overlap (simu_tools/megatron_scripts; opened). Its 405B has 16 heads of keys and values
+ * (configs/models/llama3-405b_padding_128.json). */
+void zp_fill_simumax(zp_arena *arena, zp_measured *run, const char *name) {
+  (void)name;
+  run->id = zp_format(arena, "simumax_%s", run->id);
+  run->family = "simumax_";
+  run->program = "Megatron-LM core";
+  run->version = "0.14";
+  run->source = "MooreThreads/SimuMax docs/b200 (Megatron-LM core 0.14, one node of 8 B200)";
+  run->notes = "no overlap of collectives";
+  run->year = 2026;
+  run->gpu = "B200-SXM-180GB";
+  run->precision = "bf16";
+  run->recompute = "none";
+  run->offload = "none";
+  fill_shape(arena, run);
+  if (says(run->model, "405b")) run->kv_heads = 16;
+  if (run->experts) run->dense_layers = 1; /* of the cut models (MOE_LAYER_FREQ of run_pretrain_deepseekv2.sh) */
+  run->gpus = run->tensor * run->pipeline * run->data * run->context;
+  fill_system(run);
+  run->microbatch = 1;
+  run->batch *= run->data;
+  run->chunks = 1;
+  run->zero = 1;
+  run->sequence = run->tensor > 1;
+  run->sequence_said = true;
+  run->serial = true;
+  run->fits = -1;
+}

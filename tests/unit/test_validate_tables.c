@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables that other projects publish, and the columns of experts, context, precision and adapters. */
+#include "validate_testing.h"
+
+TestSuite(validate_tables, .init = setup, .fini = teardown);
+
+static zp_prediction predict_first(const char *text) {
+  zp_measured_table *t = read_table(text);
+  cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
+  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+}
+
+static void expect_left_out(const char *text, const char *why) {
+  zp_prediction p = predict_first(text);
+  cr_expect(!p.predicted && strstr(p.why_not, why), "%s, not `%s`", p.predicted ? "predicted" : p.why_not, why);
+}
+
+#define BRIDGE                                                                                                         \
+  "source_file,release,kind,model,system,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,tflops_gpu\n"
+
+/* Two figures of a cell, thousands with commas, n/a; the step is of the tokens a second; stages of 126 layers. */
+Test(validate_tables, megatron_bridge) {
+  zp_measured_table *t = read_table(
+      BRIDGE
+      "a.md,25.09,Pre-Training Performance,LLAMA3.1_405B,DGX-H100,1024,FP8-CS "
+      "(FP8-MX),512,1,8192,0,8,8,2,8,1,64,302,763\n"
+      "a.md,25.09,Pre-Training Performance,LLAMA3_70B,DGX-GB200,128,NVFP4,64,1,8192,64 (0),2 (4),1 (8),1,n/a,n/a,,"
+      "\"1,024 (578)\",1840\n");
+  cr_assert_eq(t->runs.len, 2, "%s", t->malformed.len ? t->malformed.data[0] : "");
+  const zp_measured *big = &t->runs.data[0], *small = &t->runs.data[1];
+  cr_expect_str_eq(big->id, "bridge_dgxh100_llama31405b_fp8_current_l2");
+  cr_expect(big->layers == 126 && big->kv_heads == 8 && big->context == 2 && big->data == 8 && big->zero == 1);
+  expect_near(big->step_s, 512.0 * 8192 / (302 * 1024), 1e-12, "step");
+  cr_expect(small->tensor == 2 && small->pipeline == 1 && small->data == 64 && small->zero == 3 && small->shard == 0);
+  cr_expect_str_eq(small->precision, "nvfp4");
+  expect_near(small->step_s, 64.0 * 8192 / (1024 * 128), 1e-12, "step");
+}
+
+Test(validate_tables, automodel_and_simumax) {
+  zp_measured_table *t = read_table(
+      "section,Model,#GPUs,GBS,MBS,LBS,GA,Seq Length,TP,PP,CP,EP,VP,FSDP,Kernel Optimizations,Time per Global Step (s),"
+      "Model TFLOPs/sec/GPU,Tokens/sec/GPU\n"
+      "Fine-Tuning (LoRA) Performance,Llama3 70B,8,32,2,2,4,4096,2,1,1,-,1,4,TE,15.00,316,\"1,091.85\"\n");
+  const zp_measured *run = &t->runs.data[0];
+  cr_expect(run->adapters && run->data == 4 && run->zero == 3 && run->shard == 0 && run->expert == 0);
+  expect_near(run->step_s, 15, 0, "step");
+  t = read_table(
+      "case,model,layers,tp,pp,dp,ep,cp,seq,microbatches,real_ms,simumax_ms,real_alloc_gib,real_reserved_gib,"
+      "simumax_alloc_gib\nx_tp2,llama3-405b,4,2,1,4,1,1,4096?,8,1716.8,1600.4,81.59,84.7,81.31\n");
+  run = &t->runs.data[0];
+  cr_expect(run->batch == 32 && run->microbatch == 1 && run->seq == 4096 && run->kv_heads == 16 && run->gpus == 8);
+  expect_near(run->memory_bytes, 81.59 * 1073741824.0, 1e-12, "memory");
+}
+
+#define OWN                                                                                                            \
+  "id,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,n_gpus,tp,pp,dp,cp,ep,"  \
+  "shard_group,experts,top_k,expert_ffn,micro_batch,global_batch,precision,zero_stage,recompute,lora,measured_iter_s," \
+  "notes\n"                                                                                                            \
+  "f_a,s,Llama,4,1024,16,4,4096,32000,512,A100-SXM4-80GB,8,300,8,"
+
+/* What is read and not predicted says why; KV heads of their column come before those of the notes. */
+Test(validate_tables, axes_outside_the_space_are_named) {
+  expect_left_out(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n", "context parallelism");
+  expect_left_out(OWN "1,1,8,,,2,,,,1,8,bf16,1,full,,1,\n", "ZeRO inside a group");
+  expect_left_out(OWN "1,1,8,,,,,,,1,8,mxfp8,1,full,,1,\n", "mxfp8");
+  expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "adapters");
+  expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "experts");
+  zp_prediction p = predict_first(OWN "1,1,8,,,8,,,,1,8,bf16,1,full,0,1,16 KV heads\n");
+  cr_assert(p.predicted, "%s", p.why_not);
+  cr_expect_eq(p.run->kv_heads, 4);
+  zp_measured_table *t =
+      read_table(HEADER "internevoloc_a,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=8\n"
+                        "internevo_b,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=-1\n");
+  cr_assert_eq(t->runs.len, 2);
+  cr_expect(t->runs.data[0].shard == 8 && t->runs.data[1].shard == 0);
+}
+
+static void expect_malformed(const char *text, const char *words) {
+  zp_measured_table *t = read_table(text);
+  cr_assert_eq(t->malformed.len, 1, "a row with `%s` is taken", words);
+  cr_expect(strstr(t->malformed.data[0], words), "%s", t->malformed.data[0]);
+}
+
+Test(validate_tables, groups_that_divide_nothing) {
+  expect_malformed(OWN "1,1,8,,3,,16,2,512,1,8,bf16,1,full,,1,\n", "ep is 3, which does not divide the 16 experts");
+  expect_malformed(OWN "1,1,8,,2,,,,,1,8,bf16,1,full,,1,\n", "ep is 2, and the model has no experts");
+  expect_malformed(OWN "1,1,8,,,,16,,512,1,8,bf16,1,full,,1,\n", "experts without top_k");
+  expect_malformed(OWN "1,1,8,,,3,,,,1,8,bf16,1,full,,1,\n", "shard_group is 3");
+  expect_malformed(OWN "1,1,8,,,,,,,1,8,int4,1,full,,1,\n", "precision is `int4`, not one of");
+}
+
+/* Reasons are counted once for the whole report. */
+Test(validate_tables, reasons_are_counted) {
+  zp_validation v = {0};
+  for (int i = 0; i < 3; i++) {
+    zp_prediction p =
+        predict_first(i < 2 ? OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n" : OWN "1,1,8,,,,,,,1,8,bf16,1,full,,1,\n");
+    zp_push(arena, &v.rows, p);
+  }
+  zp_validation_score(arena, &v);
+  cr_assert_eq(v.left_out.len, 1);
+  cr_expect_eq(v.left_out.data[0].rows, 2);
+  zp_page page = zp_page_new(arena, zp_plain_screen(80), 0);
+  zp_validation_show(&page, &v);
+  cr_expect(strstr(page.out.data, "2 of 3 rows are not predicted:"));
+}
+
+/* The reference has a text for every column, and the type that its cells are read with. */
+Test(validate_tables, columns_have_texts) {
+  cr_assert_gt(zp_run_column_count(), 40);
+  for (int i = 0; i < zp_run_column_count(); i++) {
+    zp_run_column c = zp_run_column_at(arena, i);
+    cr_expect(c.holds && *c.holds && c.type, "%s", c.title);
+  }
+}
