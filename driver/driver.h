@@ -409,8 +409,23 @@ zp_data zp_data_at(const zp_spec *trained, const char *path);
  * checkpoint had it. false after saying that it is at neither place. */
 bool zp_find_words(zp_run_state *run, const char *checkpoint, zp_data *data);
 
+/* ---- backend/cmd_build.c: what verbs that build share ---- */
+/* A feasible plan that a trainer can be generated for, its weights found. NULL after saying why not, with the exit
+ * status. */
+zp_plan *zp_plan_to_build(zp_run_state *run, int *status);
+/* The trainer's binary in its folder, which *lock keeps (trainer.h). target: what it is built for, maybe another copy
+ * of the plan's spec. NULL after saying why not. */
+const char *zp_build_trainer(zp_run_state *run, const zp_plan *plan, const zp_spec *target, const char *folder,
+                             int *lock);
+
+/* ---- backend/show_run.c: on stderr ---- */
+/* What a run will do, before it is built. Requires zp_choose_checkpoints. */
+void zp_show_run(const zp_run_state *run, const zp_plan *plan);
+/* After it: how to go on, and to look at what was measured. status: of the command. */
+void zp_show_run_end(const zp_run_state *run, const zp_plan *plan, int status);
+
 /* ---- backend/keep.c ---- */
-/* Where a run keeps its last state when its file does not say: sets run->checkpoints, and says so on stderr. */
+/* Where a run keeps its last state when its file does not say: sets run->checkpoints. */
 void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec);
 
 /* ---- backend/initial.c ---- */

@@ -10,7 +10,13 @@
 #include <unistd.h>
 
 static void print_help(FILE *out) {
-  fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
+  fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n"
+               "To begin:\n"
+               "  zplan plan --model llama3-8b --machine dgx-h100 --gpus 64\n"
+               "                   a published model on a machine, without a file\n"
+               "  zplan new text BOOK.txt\n"
+               "                   a small GPT that learns your own text on this machine\n\n"
+               "Commands:\n");
   for (int i = 0; i < zp_verb_count(); i++) {
     const zp_verb *v = zp_verb_at(i);
     const char *gap = *v->arguments ? " " : "";

@@ -45,7 +45,7 @@ static const zp_verb verbs[] = {
 };
 const char zp_exit_statuses[] =
     "0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
-    "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
+    "4 fmt or diff found a difference; of the trainer: 5 failed, 8 out of memory,\n"
     "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted;\n"
     "70 a bug of zplan: a plan that did not pass its proof, nothing was written";
 

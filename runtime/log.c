@@ -255,7 +255,8 @@ static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, dou
                         double eta_s) {
   char plan[48] = "", mfu[32] = "", scale[32] = "", losses[LOSSES_TEXT];
   show_losses(losses, sizeof losses, c->program, r->tally, false);
-  if (c->program->predicted_step_s > 0) snprintf(plan, sizeof plan, " (plan %.1f)", c->program->predicted_step_s * 1e3);
+  if (c->program->predicted_step_s > 0)
+    snprintf(plan, sizeof plan, " (plan ~%.1f)", c->program->predicted_step_s * 1e3);
   if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
   if (r->loss_scale > 0) snprintf(scale, sizeof scale, "  scale %lld", (long long)r->loss_scale);
   long long eta = (long long)(eta_s + 0.5);

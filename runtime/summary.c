@@ -82,7 +82,7 @@ static void print_time(zpr *c, const zpr_totals *totals) {
   if (totals->steps == 0) return;
   double plan = c->program->predicted_step_s * 1e3, took = totals->median_step_ms;
   if (plan > 0)
-    zpr_log_note(c, "step time (ms): plan %.1f, median of %lld steps %.1f (%+.0f%%)", plan, (long long)totals->steps,
+    zpr_log_note(c, "step time (ms): plan ~%.1f, median of %lld steps %.1f (%+.0f%%)", plan, (long long)totals->steps,
                  took, (took / plan - 1) * 100);
   else
     zpr_log_note(c, "step time (ms): median of %lld steps %.1f", (long long)totals->steps, took);

@@ -86,6 +86,7 @@ values of 1-bit Adam|python3 tests/diff/one_bit_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
+ZeRO in shard groups|python3 tests/diff/shard_groups.py --jobs 1
 bytes by link class|python3 tests/diff/links.py --jobs 1
 optimizers|python3 tests/diff/optimizers.py
 averages|python3 tests/diff/ema.py

@@ -69,6 +69,7 @@ static void emit_dimensions(zp_emit *e) {
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "  EXPERT = %d, /* data ranks that share experts */", c->expert);
   if (zp_context_ranks(c) > 1)
     zp_buf_line(out, "  CONTEXT = %d, /* of these, ranks that share the positions of their samples */", c->context);
+  if (c->shard > 0) zp_buf_line(out, "  SHARD = %d, /* data ranks that divide the state among them */", c->shard);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* B, samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));
   emit_pipeline_dimensions(e);

@@ -99,14 +99,14 @@ static int run_plan(bench *b, const char *root, int index) {
   const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
   const zp_plan *plan = zp_plan_of_choice(run->arena, row->spec, &row->choice, b->ranks, &error);
   if (plan && !zp_prove_plan(run, plan)) return ZP_EXIT_BUG;
-  zp_toolchain tools = zp_target_toolchain(run, b->spec);
-  int lock = plan ? zp_tree_lock(run->arena, folder, &error) : -1;
-  const char *binary = lock >= 0 ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
-  if (!binary) {
+  if (!plan) {
     zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
+  int lock;
+  const char *binary = zp_build_trainer(run, plan, b->spec, folder, &lock);
+  if (!binary) return ZP_EXIT_ERROR;
   const char *log = zp_format(run->arena, "%s/log.jsonl", folder);
   remove(log);
   run->options.log = log;

@@ -51,8 +51,4 @@ void zp_choose_checkpoints(zp_run_state *run, const zp_spec *spec) {
   while (is_used(folder_of(run, tree, free_one))) free_one++;
   int n = goes_on(o) && free_one > 1 ? free_one - 1 : free_one;
   run->checkpoints = folder_of(run, tree, n);
-  if (n == free_one)
-    zp_say_line(stderr,
-                "note: the file has no `checkpoint` block: the last state is kept in %s (--no-checkpoint: nowhere)",
-                run->checkpoints);
 }

@@ -12,7 +12,8 @@ static double percent(double part, double whole) { return whole > 0 ? 100 * part
 
 /* ---- what was asked, what the plan is ---- */
 
-static void put_verdict(zp_page *page, const zp_plan *plan) {
+/* does: "fits on". */
+static void put_verdict(zp_page *page, const zp_plan *plan, const char *does) {
   const zp_spec *spec = plan->spec;
   zp_arena *arena = page->out.arena;
   const char *whose = spec->cluster.software ? zp_format(arena, ", %s", zp_trainer_phrase(arena, &spec->cluster)) : "";
@@ -21,8 +22,8 @@ static void put_verdict(zp_page *page, const zp_plan *plan) {
                                         zp_show_count(arena, (double)zp_model_trained_parameters(spec->model)))
                             : "";
   zp_page_text(page, ZP_STRONG, 2,
-               zp_format(arena, "%s (%s parameters%s) fits on %s%s", spec->model->name,
-                         zp_show_count(arena, (double)zp_model_parameters(spec->model)), trained,
+               zp_format(arena, "%s (%s parameters%s) %s %s%s", spec->model->name,
+                         zp_show_count(arena, (double)zp_model_parameters(spec->model)), trained, does,
                          zp_words_devices(arena, plan), whose));
   if (plan->certificate.interrupted)
     zp_page_text(page, ZP_STRONG, 2, "interrupted: this is the best plan so far, not the best one");
@@ -43,6 +44,7 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *c) {
   if (out.len == 0) zp_buf_puts(&out, "one rank");
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, ", expert" ZP_GLUE "%d", c->expert);
   if (c->zero) zp_buf_printf(&out, ", zero" ZP_GLUE "%d", c->zero);
+  if (c->shard > 0) zp_buf_printf(&out, " in" ZP_GLUE "groups" ZP_GLUE "of" ZP_GLUE "%d", c->shard);
   if (c->pipeline > 1) zp_buf_printf(&out, ", %s", zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, "/%d", c->chunks);
   zp_buf_printf(&out, ", micro-batch" ZP_GLUE "%lld", (long long)c->microbatch);
@@ -220,13 +222,23 @@ static void put_gradient_sums(zp_page *page, const zp_plan *plan) {
   zp_page_field(page, "sums", "%s", text);
 }
 
-void zp_report_first_screen(zp_page *page, const zp_plan *plan) {
-  assert(plan->feasible);
-  put_verdict(page, plan);
+static void put_figures(zp_page *page, const zp_plan *plan) {
   put_layout(page, plan);
   put_step(page, plan);
   put_speed(page, plan);
   put_peak(page, plan);
+}
+
+void zp_report_prediction(zp_page *page, const zp_plan *plan) {
+  assert(plan->feasible);
+  put_verdict(page, plan, "trains on");
+  put_figures(page, plan);
+}
+
+void zp_report_first_screen(zp_page *page, const zp_plan *plan) {
+  assert(plan->feasible);
+  put_verdict(page, plan, "fits on");
+  put_figures(page, plan);
   put_training(page, plan);
   put_reduce_dtype(page, plan);
   put_gradient_sums(page, plan);

@@ -12,6 +12,7 @@ usage: style.py
   terminal  strings are printed where controls in them are shown
   includes  no two folders of the compiler include each other, in however many steps
   records   decision records carry a date and a status
+  version   CMakeLists.txt and CHANGELOG.md agree
   readmes   every file of a folder with a README has a line in it, or in that of the folder above
 """
 import collections
@@ -204,6 +205,12 @@ def check_records(tally):
     tally.check("design records are numbered, dated, have a status and stand in the index", len(records) > 20 and not bad, " ".join(bad))
 
 
+def check_version(tally):
+    project = re.search(r"project\(zplan VERSION ([\d.]+)", read("CMakeLists.txt"))[1]
+    newest = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M)[1]
+    tally.check("version %s heads the changelog" % project, newest == project, newest)
+
+
 def check_readmes(tally, names):
     for folder in sorted({os.path.dirname(n) for n in names if n.split("/")[0] in PARTS and n.endswith(SOURCE + (".y", ".l"))}):
         if "/include" in folder:
@@ -230,6 +237,7 @@ def main():
     check_includes(tally, sources)
     check_terminal(tally, sources)
     check_records(tally)
+    check_version(tally)
     check_readmes(tally, names)
     return tally.finish()
 

@@ -68,6 +68,7 @@ static const limit_key limit_keys[] = {
     DEGREE(data),
     DEGREE(expert),
     DEGREE(context),
+    DEGREE(shard),
     DEGREE(microbatch),
     DEGREE(chunks),
     DEGREE(loss_chunks),

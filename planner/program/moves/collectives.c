@@ -150,6 +150,7 @@ static const char *refuses_context(const zp_choice *c, const zp_spec *spec) {
   if (c->data % zp_context_ranks(c)) return "context groups divide the data ranks";
   if (zp_context_ranks(c) > 1 && zp_expert_ranks(c) > 1)
     return "context does not go with experts spread over data ranks";
+  if (zp_context_ranks(c) > 1 && c->shard > 0) return "context does not go with state divided in groups (`shard`)";
   return NULL;
 }
 

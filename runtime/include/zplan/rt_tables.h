@@ -299,6 +299,8 @@ typedef struct zpr_program {
   int expert;             /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   int context;            /* neighbouring data ranks that share the positions of their samples; 0, 1: none do */
   unsigned shared_inputs; /* bit i: a context rank reads its positions of input i, else it has those of the sample */
+  int shard; /* zero 1 to 3: neighbouring data ranks that divide the state among them, in whole expert groups;
+              * other groups of them have copies. 0: all do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
   /* Where the plan has the ranks, which fill nodes in order: which messages leave a node. n_nodes: rows; 0: all are in

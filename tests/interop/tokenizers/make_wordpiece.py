@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes bert_vocab.txt and wordpiece.json; by hand, not in tests: wants Hugging Face transformers (5.24 was used, its tokenizers 0.23.3). The ids in
-wordpiece.json are what BertTokenizer gave, the places of tokens in the texts those of its offsets.
+"""Writes wordpiece.json; by hand, not in tests: wants Hugging Face transformers (5.24 was used, its tokenizers 0.23.3). The ids in
+wordpiece.json are what BertTokenizer gave, the places of tokens in the texts those of its offsets. bert_vocab.txt is kept as it is: special tokens, pieces that tokenizers' BertWordPieceTokenizer learned from documents of this
+project, and characters of other scripts.
 
     make_wordpiece.py [--random N]    N random texts more are compared with build/release/zplan, and not written
 """
@@ -14,23 +15,13 @@ import sys
 import tempfile
 import unicodedata
 
-import tokenizers
 import transformers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VARIANTS = {"uncased": {"do_lower_case": True}, "cased": {"do_lower_case": False},
             "cased, no accents": {"do_lower_case": False, "strip_accents": True}, "lower case with accents": {"do_lower_case": True, "strip_accents": False},
             "ideographs in words": {"do_lower_case": True, "tokenize_chinese_chars": False}}
-
-
-def vocabulary():
-    trained = tokenizers.BertWordPieceTokenizer(lowercase=True)
-    trained.train([os.path.join(ROOT, "examples", "text.txt")], vocab_size=420, show_progress=False)
-    learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
-    more = list("ABCTMÉéñ\u00df\u0436\u0416\u65e5\u672c\u8a9e\u0e01\u0301\u200d\u00e0\u1100\uac00\U0001f642\u03c3\u03c2i") + ["Ca", "##f\u00e9", "##fe", "##\u0301", "##\u672c", "##\u8a9e", "cafe"]
-    return list(dict.fromkeys(SPECIAL + [t for t in learned if t not in SPECIAL] + more))
 
 
 def texts():
@@ -87,8 +78,6 @@ def compare(folder, name, tokenizer, path, n):
 
 def main():
     n = int(sys.argv[2]) if sys.argv[1:2] == ["--random"] else 0
-    with open(os.path.join(HERE, "bert_vocab.txt"), "w", encoding="utf-8") as file:
-        file.writelines(token + "\n" for token in vocabulary())
     all_texts, out = texts(), []
     for name, how in VARIANTS.items():
         with tempfile.TemporaryDirectory() as folder:

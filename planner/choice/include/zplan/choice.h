@@ -26,6 +26,8 @@ typedef struct zp_choice {
   int context; /* data ranks that share the positions of the same samples (0 means 1); zp_context_ranks reads it */
   int expert;  /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
   int zero;    /* 0 .. 3 */
+  int shard;   /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
+                * zp_shard_ranks reads it */
   zp_schedule schedule;
   int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
   bool sequence; /* see zp_constraints.sequence */
@@ -67,11 +69,16 @@ static inline int zp_replicas(const zp_choice *choice) { return choice->data / z
 static inline int zp_exchange_ranks(const zp_choice *choice) {
   return zp_context_ranks(choice) > 1 ? choice->context : zp_expert_ranks(choice);
 }
+/* Ranks of a shard group: neighbours among the data ranks, as those of an expert group, which lies inside one. Ranks at
+ * one place of their groups have copies of the same shards. */
+static inline int zp_shard_ranks(const zp_choice *choice) { return choice->shard > 0 ? choice->shard : choice->data; }
+static inline int zp_shard_copies(const zp_choice *choice) { return choice->data / zp_shard_ranks(choice); }
 /* What functions that are asked often may assert of a choice: degrees that make ranks, one of its stages, one of the
  * chunks of a stage. */
 static inline bool zp_choice_has_degrees(const zp_choice *choice) {
   return choice->tensor >= 1 && choice->pipeline >= 1 && choice->data >= 1 &&
-         choice->data % zp_expert_ranks(choice) == 0 && choice->data % zp_context_ranks(choice) == 0;
+         choice->data % zp_expert_ranks(choice) == 0 && choice->data % zp_context_ranks(choice) == 0 &&
+         choice->data % zp_shard_ranks(choice) == 0;
 }
 /* Negative numbers are large ones without their sign: one comparison. */
 static inline bool zp_choice_has_stage(const zp_choice *choice, int stage) {

@@ -11,6 +11,8 @@
 /* The first screen: whether it fits, the layout, step time, throughput, memory, days and price, bars of memory and
  * time, why, the next best, the proof in a line. */
 void zp_report_first_screen(zp_page *page, const zp_plan *plan);
+/* What a training is and what is expected of it: the first lines of `zplan run`. */
+void zp_report_prediction(zp_page *page, const zp_plan *plan);
 /* What the first screen leaves out: decisions in full, sources, reasons, other plans, what was rejected. */
 void zp_report_details(zp_page *page, const zp_plan *plan);
 enum { ZP_FIRST_LABEL = 10, ZP_DETAIL_LABEL = 15 }; /* columns of the labels of both */
