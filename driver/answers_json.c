@@ -10,6 +10,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json_set_int(o, "pipeline", c->pipeline);
   zp_json_set_int(o, "data", c->data);
   zp_json_set_int(o, "expert", zp_expert_ranks(c));
+  if (c->shard > 0) zp_json_set_int(o, "shard", c->shard);
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_int(o, "loss_chunks", zp_loss_chunks(c));

@@ -32,9 +32,11 @@ static zp_strings find(const zp_run_state *run, zp_arena *arena, const zp_plan *
 
 /* "tensor=2 pipeline=4 ...": what brings somebody else to the same plan, or away from it. */
 static const char *settings_of(zp_arena *arena, const zp_choice *c) {
-  return zp_format(arena, "tensor=%d pipeline=%d data=%d zero=%d microbatch=%lld schedule=%s recompute=%s%s", c->tensor,
-                   c->pipeline, c->data, c->zero, (long long)c->microbatch, zp_schedule_name(c->schedule),
-                   zp_stage_mode_name(zp_choice_mode(c, 0)), c->stage_recompute ? " (other stages differ)" : "");
+  return zp_format(arena, "tensor=%d pipeline=%d data=%d zero=%d%s microbatch=%lld schedule=%s recompute=%s%s",
+                   c->tensor, c->pipeline, c->data, c->zero,
+                   c->shard > 0 ? zp_format(arena, " shard=%d", c->shard) : "", (long long)c->microbatch,
+                   zp_schedule_name(c->schedule), zp_stage_mode_name(zp_choice_mode(c, 0)),
+                   c->stage_recompute ? " (other stages differ)" : "");
 }
 
 static void say(zp_run_state *run, const zp_plan *plan, const zp_strings *findings, const char *title) {

@@ -26,8 +26,9 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
   const char *loss = c->loss_chunks > 1 ? zp_format(arena, "  loss/%d", c->loss_chunks) : "";
-  return zp_format(arena, "%d x %d x %d%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline, c->data,
-                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
+  const char *shard = c->shard > 0 ? zp_format(arena, "  sg %d", c->shard) : "";
+  return zp_format(arena, "%d x %d x %d%s%s  zero %d%s  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline, c->data,
+                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, shard, (long long)c->microbatch,
                    zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
                    c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "", offloaded);
 }
@@ -61,6 +62,7 @@ static void put_legend(zp_page *page, const char *plans) {
       {"/t", "/t: kept inputs split over tensor ranks"},
       {"seq", "seq: sequence-sharded"},
       {"ep", "ep: data ranks that share experts"},
+      {"sg", "sg: data ranks of a shard group"},
       {"tpd", "tpd: rank order tensor-pipeline-data"},
       {"in", "in: cuts inside layers"},
       {"idle", "idle: devices left out, which are paid for"},

@@ -112,8 +112,15 @@ static inline bool zpr_shards_params(const zpr_program *program) { return progra
 static inline bool zpr_moves_gradients(const zpr_program *program) {
   return zpr_shards_gradients(program) || program->moves_gradients;
 }
-/* The data ranks that hold the same experts. */
+/* Data ranks that divide among them what ZeRO shares out: neighbours. */
+static inline int zpr_shard_ranks(const zpr_program *program) {
+  return program->shard > 0 ? program->shard : program->data;
+}
+zpr_group zpr_shard_group(zpr *c);
+/* Those of them that hold the same experts. */
 zpr_group zpr_replica_group(zpr *c);
+/* Data ranks at one place of their shard groups, which have copies of the same shards; one alone: there are none. */
+zpr_group zpr_copies_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
 void zpr_comm_finish(zpr *c);
 /* Payload bytes that this rank has sent since the start; and what of them left its node. */
@@ -323,10 +330,11 @@ void zpr_init_weights(zpr *c, struct zpr_given *given, zpr_error *error);
 
 /* What flat buffers have of one kind. */
 typedef struct zpr_part {
-  zpr_group holders;
+  zpr_group holders;       /* of the shard group */
   int place;               /* of this rank among them */
   int64_t begin, elements; /* of the flat buffers */
   int64_t shard_elements;  /* what one holder updates: all of them without ZeRO */
+  bool copied;             /* a shard group before this one has copies of the same */
   int64_t state_begin;     /* of the part in the optimizer state, and in all buffers of shards */
 } zpr_part;
 /* What is not trained: state_begin is the place among the parameters that a rank keeps. */
@@ -343,6 +351,8 @@ typedef struct zpr_slice {
   int64_t begin, end, stored;
 } zpr_slice;
 /* What this rank updates of an instance of a run; ZeRO 0: of the part that it lies in. */
+/* Gradients of a shard, summed over those who have copies of it. */
+void zpr_sum_copies(zpr *c, void *shard, int64_t elements);
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
 /* The run whose instance *i is the bucket of flat element `first`. */
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);

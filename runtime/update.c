@@ -69,11 +69,11 @@ static void add_block(zpr *c, zpr_block b) {
 /* A rank's shard of a part is all of it unless ZeRO shares the work out over those who hold the same. */
 zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
   const zpr_stage *stage = c->stage;
-  bool replicas = kind == ZPR_KIND_SPREAD;
-  zpr_part part = {.holders = replicas ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
-                   .place = replicas ? c->d / zpr_expert_ranks(c->program) : c->d,
+  zpr_part part = {.holders = kind == ZPR_KIND_SPREAD ? zpr_replica_group(c) : zpr_shard_group(c),
+                   .copied = zpr_copies_group(c).me > 0,
                    .elements = stage->flat[kind],
                    .shard_elements = stage->shard[kind]};
+  part.place = part.holders.me;
   for (zpr_kind before = 0; before < kind; before++) {
     part.begin += stage->flat[before];
     part.state_begin += stage->shard[before];
@@ -84,7 +84,8 @@ zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
 
 /* Every replica counts with 1-bit Adam, see squares_of_step. */
 bool zpr_counts(zpr *c, const zpr_run *run, const zpr_param *param, int64_t begin) {
-  bool alone = zpr_shards_state(c->program) || zpr_part_of(c, run->kind).place == 0 || zpr_is_one_bit(c->program);
+  zpr_part part = zpr_part_of(c, run->kind);
+  bool alone = (!part.copied && (zpr_shards_state(c->program) || part.place == 0)) || zpr_is_one_bit(c->program);
   return alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin) && param->recipe.sign_rate == 0;
 }
 

@@ -64,7 +64,7 @@ offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
 faults of every call|python3 tests/fault/calls.py --every 12
 plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1 --rounded 1
-answers that agree|python3 tests/fuzz/answers.py --count 100
+answers that agree|python3 tests/fuzz/answers.py --count 60
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
@@ -86,6 +86,7 @@ values of 1-bit Adam|python3 tests/diff/one_bit_values.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
+ZeRO in shard groups|python3 tests/diff/shard_groups.py --jobs 1
 bytes by link class|python3 tests/diff/links.py --jobs 1
 optimizers|python3 tests/diff/optimizers.py
 averages|python3 tests/diff/ema.py

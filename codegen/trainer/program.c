@@ -143,6 +143,7 @@ static void emit_shape(zp_emit *e, int losses) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
+  if (c->shard > 0) zp_buf_line(out, "    .shard = SHARD,");
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");
   if (e->program->spec->train.rounds_sums) zp_buf_line(out, "    .rounds_sums = true,");

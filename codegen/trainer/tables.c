@@ -66,6 +66,7 @@ static void emit_dimensions(zp_emit *e) {
   zp_buf_line(out, "enum {");
   zp_buf_line(out, "  TENSOR = %d, PIPELINE = %d, DATA = %d,", c->tensor, c->pipeline, c->data);
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "  EXPERT = %d, /* data ranks that share experts */", c->expert);
+  if (c->shard > 0) zp_buf_line(out, "  SHARD = %d, /* data ranks that divide the state among them */", c->shard);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* B, samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));
   emit_pipeline_dimensions(e);

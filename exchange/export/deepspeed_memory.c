@@ -113,6 +113,22 @@ static void put_activations(zp_exporter *e, zp_json *root) {
                         : "recompute full: the model has to call deepspeed.checkpointing.checkpoint on every layer");
 }
 
+/* Shard groups of the whole world (deepspeed/runtime/zero/mics_utils.py); with ZeRO 1 and 2, and where state leaves the
+ * device, there are none (mics.py). */
+static void put_groups(zp_exporter *e, zp_json *zero, int stage) {
+  const zp_choice *c = e->choice;
+  bool leaves = offloaded(e, ZP_STATE_OPTIMIZER) || offloaded(e, ZP_STATE_GRADIENTS) || offloaded(e, ZP_STATE_PARAMS);
+  if (c->shard == 0) return;
+  if (stage < 3 || c->tensor > 1 || c->pipeline > 1 || leaves)
+    zp_export_refuse(e, zp_format(e->arena, "--set shard=%d", c->data),
+                     "ZeRO %d in groups of %d data ranks: DeepSpeed has such groups (MiCS) with ZeRO 3 alone, without "
+                     "tensor ranks, stages and state off the device",
+                     c->zero, c->shard);
+  zp_json_set_int(zero, "mics_shard_size", c->shard);
+  zp_export_note(e,
+                 "shard groups are MiCS: the model is made inside deepspeed.zero.MiCS_Init(config_dict_or_path=...)");
+}
+
 void zp_deepspeed_memory(zp_exporter *e, zp_json *root) {
   int stage = stage_of(e);
   if (stage > 0) {
@@ -120,6 +136,7 @@ void zp_deepspeed_memory(zp_exporter *e, zp_json *root) {
     zp_json_set_int(zero, "stage", stage);
     zp_json_set_bool(zero, "overlap_comm", true);
     zp_json_set_bool(zero, "contiguous_gradients", true);
+    put_groups(e, zero, stage);
     put_optimizer(e, zero, stage);
     put_others(e, zero, stage);
   }

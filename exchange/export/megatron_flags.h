@@ -21,6 +21,7 @@
   X(MICRO, "--micro-batch-size", INT, "training/config/training_config.py")                                            \
   X(GLOBAL, "--global-batch-size", INT, "training/config/training_config.py")                                          \
   X(DISTRIBUTED, "--use-distributed-optimizer", NONE, "training/arguments.py")                                         \
+  X(INSTANCES, "--num-distributed-optimizer-instances", INT, "training/arguments.py")                                  \
   X(OVERLAP_GRAD, "--overlap-grad-reduce", NONE, "training/arguments.py")                                              \
   X(OVERLAP_PARAM, "--overlap-param-gather", NONE, "training/arguments.py")                                            \
   X(FSDP, "--use-megatron-fsdp", NONE, "training/config/common_config.py")                                             \

@@ -109,6 +109,7 @@ static void put_sharding(zp_megatron *m) {
                        "ZeRO 0 with the optimizer on the host: Megatron-LM offloads the distributed "
                        "optimizer, which is ZeRO 1");
   }
+  if (c->shard > 0) PUT_INT(INSTANCES, zp_shard_copies(c)); /* neighbours, as in the plan: core/parallel_state.py */
   if (c->data > 1) PUT(OVERLAP_GRAD);
   if (c->data > 1 && c->zero >= 1) PUT(OVERLAP_PARAM);
 }

@@ -49,7 +49,9 @@ double zp_cost_moving(double bytes, double bytes_per_s) {
 }
 
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *c, zp_move_end peers) {
-  assert(peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS);
+  assert(peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES);
+  if (peers == ZP_END_COPIES) return zp_machine_copies_group(machine, c);
+  if (c->shard > 0) return zp_machine_shard_group(machine, c, peers == ZP_END_REPLICAS);
   return peers == ZP_END_REPLICAS
              ? zp_machine_replica_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)
              : zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);

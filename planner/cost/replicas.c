@@ -16,9 +16,9 @@
 typedef struct sums {
   const zp_machine *machine;
   const zp_choice *choice;
-  double count; /* of units alike */
-  bool known[2];
-  zp_group_link link[2];
+  double count;             /* of units alike */
+  bool known[ZP_END_COUNT]; /* by the ranks that take part */
+  zp_group_link link[ZP_END_COUNT];
   bool reduces, gathers; /* bucket by bucket; otherwise all at once, as zp_cost_step_end has it */
   bool overlapped;       /* backward */
   double reduce_s, gather_s;
@@ -27,14 +27,14 @@ typedef struct sums {
 static void add_bucket(void *user, const zp_move *m) {
   sums *to = user;
   zp_move_end peers = zp_move_peers(m);
-  bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
+  bool gather = m->when == ZP_WHEN_AFTER_UPDATE;
   if (m->share == 0) return; /* not priced */
   to->overlapped |= m->when == ZP_WHEN_OVERLAPPED_BACKWARD;
   if (m->way == ZP_WAY_COPY) return; /* zp_cost_step_end has them, of the same share of all units */
-  if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
-  to->known[spread] = true;
+  if (!to->known[peers]) to->link[peers] = zp_cost_link_of(to->machine, to->choice, peers);
+  to->known[peers] = true;
   *(gather ? &to->gathers : &to->reduces) = true;
-  *(gather ? &to->gather_s : &to->reduce_s) += m->share * to->count * zp_cost_collective(&to->link[spread], m);
+  *(gather ? &to->gather_s : &to->reduce_s) += m->share * to->count * zp_cost_collective(&to->link[peers], m);
 }
 
 static void add_unit(sums *to, zp_move_scope *scope, int run, zp_bucket_choice buckets, double count) {

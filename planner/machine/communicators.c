@@ -19,7 +19,8 @@
  * communicators may share buffers (ncclCommSplit).
  *
  * The trainer makes (runtime/cuda/nccl.c, nccl_stages.c) a communicator for its tensor group, data group, expert group
- * and the replicas of that, each where it has more than one rank, one for every tied parameter on two stages, and for
+ * and the replicas of that, each where it has more than one rank; where shards have copies, of data group and replicas
+ * the ranks of a shard group alone, and one for the copies; one for every tied parameter on two stages, and for
  * every pair of neighbouring stages one in each direction and sender: two stages cannot share one both ways, because a
  * send that waits for its receiver would hold up what comes the other way. So a stage between two others has four;
  * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
@@ -98,7 +99,7 @@ static int64_t group_bytes(const zp_cluster *cluster, int ranks, int64_t stride,
 
 zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
   assert(zp_choice_has_degrees(c) && ties >= 0);
-  int t = c->tensor, p = c->pipeline, d = c->data, e = zp_expert_ranks(c);
+  int t = c->tensor, p = c->pipeline, d = c->data, e = zp_expert_ranks(c), shard = zp_shard_ranks(c);
   bool own = cluster->trainer == ZP_TRAINER_ZPLAN; /* others sum by rings */
   bool inner = c->order == ZP_ORDER_TPD;           /* stages lie nearer than replicas */
   int64_t of_data = (int64_t)t * (inner ? p : 1), of_stages = (int64_t)t * (inner ? 1 : d);
@@ -107,9 +108,10 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
   zp_communicators made = {0};
   if (!cluster->node.device.has_nccl || t * p * d == 1) return made;
   made.bytes[ZP_COMMUNICATOR_TENSOR] = group_bytes(cluster, t, 1, own && c->sequence);
-  made.bytes[ZP_COMMUNICATOR_DATA] = group_bytes(cluster, d, of_data, own);
+  made.bytes[ZP_COMMUNICATOR_DATA] = group_bytes(cluster, shard, of_data, own);
   made.bytes[ZP_COMMUNICATOR_EXPERT] = group_bytes(cluster, e, of_data, own);
-  made.bytes[ZP_COMMUNICATOR_REPLICAS] = e > 1 ? group_bytes(cluster, d / e, of_data * e, own) : 0;
+  made.bytes[ZP_COMMUNICATOR_REPLICAS] = e > 1 ? group_bytes(cluster, shard / e, of_data * e, own) : 0;
+  made.bytes[ZP_COMMUNICATOR_COPIES] = group_bytes(cluster, d / shard, of_data * shard, own);
   made.bytes[ZP_COMMUNICATOR_SUMS] = (int64_t)zp_cost_constant(ZP_COST_SUM_SHARES_BYTES);
   int64_t at_end = pair_bytes(&cluster->node, c, local, false, own),
           between = pair_bytes(&cluster->node, c, local, true, own), tie = 0;
@@ -124,7 +126,8 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
 
 const char *zp_communicator_name(zp_communicator_kind kind) {
   assert(kind < ZP_COMMUNICATOR_COUNT);
-  static const char *const name[ZP_COMMUNICATOR_COUNT] = {
-      "tensor", "data", "pipeline", "tied weights", "experts", "replicas of experts", "shares of sums"};
+  static const char *const name[ZP_COMMUNICATOR_COUNT] = {"tensor",           "data",          "pipeline",
+                                                          "tied weights",     "experts",       "replicas of experts",
+                                                          "copies of shards", "shares of sums"};
   return name[kind];
 }

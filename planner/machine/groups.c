@@ -112,11 +112,16 @@ static layout data_layout(int tensor, int pipeline, int data, zp_rank_order orde
   return order == ZP_ORDER_TPD ? (layout){data, all, all, 0, 1} : (layout){data, t, t, t * data, pipeline};
 }
 
+/* n data ranks that are `apart` from each other, among `within` neighbours. */
+static layout near_layout(int tensor, int pipeline, int data, int n, int apart, int within, zp_rank_order order) {
+  int64_t next = (int64_t)tensor * (order == ZP_ORDER_TPD ? pipeline : 1);
+  int64_t groups = (int64_t)data / within * (order == ZP_ORDER_TPD ? 1 : pipeline);
+  return (layout){n, next * apart, next * apart, next * within, groups};
+}
+
 /* Neighbours among the data ranks. */
 static layout expert_layout(int tensor, int pipeline, int data, int expert, zp_rank_order order) {
-  int64_t stride = (int64_t)tensor * (order == ZP_ORDER_TPD ? pipeline : 1);
-  int64_t groups = (int64_t)data / expert * (order == ZP_ORDER_TPD ? 1 : pipeline);
-  return (layout){expert, stride, stride, stride * expert, groups};
+  return near_layout(tensor, pipeline, data, expert, 1, expert, order);
 }
 
 static layout replica_layout(int tensor, int pipeline, int data, int expert, zp_rank_order order) {
@@ -334,6 +339,20 @@ zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipe
   assert(tensor >= 1 && pipeline >= 1 && data >= 1);
   assert(expert >= 1 && data % expert == 0 && order < ZP_ORDER_COUNT);
   layout l = replica_layout(tensor, pipeline, data, expert, order);
+  return summing_link(m, &l);
+}
+
+zp_group_link zp_machine_shard_group(const zp_machine *m, const zp_choice *c, bool experts) {
+  assert(zp_choice_has_degrees(c));
+  int ranks = zp_shard_ranks(c), apart = experts ? zp_expert_ranks(c) : 1;
+  assert(ranks % apart == 0 && c->order < ZP_ORDER_COUNT);
+  layout l = near_layout(c->tensor, c->pipeline, c->data, ranks / apart, apart, ranks, c->order);
+  return summing_link(m, &l);
+}
+
+zp_group_link zp_machine_copies_group(const zp_machine *m, const zp_choice *c) {
+  assert(zp_choice_has_degrees(c) && c->order < ZP_ORDER_COUNT);
+  layout l = near_layout(c->tensor, c->pipeline, c->data, zp_shard_copies(c), zp_shard_ranks(c), c->data, c->order);
   return summing_link(m, &l);
 }
 

@@ -58,6 +58,13 @@ static bool read_homes(const zp_json *offload, zp_choice *c) {
 
 enum { MAX_CHUNKS = 1024, MAX_LOSS_CHUNKS = ZP_MOST_LOSS_CHUNKS };
 
+/* Files without shard groups do not say; groups of all data ranks are none. */
+static bool read_shard(const zp_json *degrees, zp_choice *c) {
+  if (!zp_json_get(degrees, "shard")) return true;
+  return read_degree(degrees, "shard", &c->shard) && c->shard < c->data && c->data % c->shard == 0 &&
+         c->shard % zp_expert_ranks(c) == 0;
+}
+
 static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const zp_json *degrees = zp_json_get(json, "degrees");
   int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
@@ -76,7 +83,7 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
-         read_degree(degrees, "data", &c->data) && read_experts(degrees, c) &&
+         read_degree(degrees, "data", &c->data) && read_experts(degrees, c) && read_shard(degrees, c) &&
          (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
          c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
          read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);

@@ -29,6 +29,7 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json_set_int(degrees, "pipeline", c->pipeline);
   zp_json_set_int(degrees, "data", c->data);
   zp_json_set_int(degrees, "expert", zp_expert_ranks(c));
+  if (c->shard > 0) zp_json_set_int(degrees, "shard", c->shard);
   zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);

@@ -21,6 +21,10 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   int zero = c->data > 1 ? c->zero : 3; /* one rank shards nothing at any stage */
   const zp_home *home = c->home;
   if (c->zero >= 2 && c->pipeline > 1) return "DeepSpeed refuses ZeRO 2 and 3 with a pipeline";
+  if (c->shard > 0 && (c->zero < 3 || c->tensor > 1 || c->pipeline > 1))
+    return "DeepSpeed's shard groups (MiCS) are of ZeRO 3, without tensor ranks and stages";
+  if (c->shard > 0 && (leaves(c, ZP_STATE_OPTIMIZER) || leaves(c, ZP_STATE_GRADIENTS) || leaves(c, ZP_STATE_PARAMS)))
+    return "DeepSpeed's shard groups (MiCS) keep their state on the device";
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
   if (train->precision == ZP_PREC_MIXED_BF16 && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {

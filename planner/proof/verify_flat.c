@@ -26,14 +26,17 @@ int64_t zp_claim_of_kind(const zp_verifier *v, const zp_json *object, zp_param_k
   return kind == ZP_KIND_FROZEN ? zp_claim_some(object, key) : zp_claim(object, key);
 }
 
-/* Those who hold the same, where each has a shard of it: all data ranks, or of what is spread those at one place of
- * their expert groups. What is not trained is shared out with ZeRO 3 alone. */
+int64_t zp_verify_sharers(const zp_verifier *v) { return v->choice.shard > 0 ? v->choice.shard : v->choice.data; }
+
+/* Those who hold the same, where each has a shard of it: all data ranks, or those of a shard group; of what is spread
+ * those of them at one place of their expert groups. What is not trained is shared out with ZeRO 3 alone. */
 static int64_t sharers(const zp_verifier *v, zp_param_kind kind, bool shards) {
   const zp_choice *c = &v->choice;
+  int64_t group = zp_verify_sharers(v);
   switch (kind) {
-  case ZP_KIND_WHOLE: return shards ? c->data : 1;
-  case ZP_KIND_SPREAD: return shards ? c->data / zp_expert_ranks(c) : 1;
-  default: return zp_shards_params(c) ? c->data : 1;
+  case ZP_KIND_WHOLE: return shards ? group : 1;
+  case ZP_KIND_SPREAD: return shards ? group / zp_expert_ranks(c) : 1;
+  default: return zp_shards_params(c) ? group : 1;
   }
 }
 

@@ -73,6 +73,8 @@ typedef struct zp_flat_sizes {
 /* Elements that shards and parts of a class are multiples of: 64, or a page of disks where gradients or parameters live
  * there. */
 int64_t zp_verify_align(const zp_verifier *v);
+/* Data ranks of a shard group: what ZeRO divides, they divide among them. */
+int64_t zp_verify_sharers(const zp_verifier *v);
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
 /* "spread ", for what is not plain: of findings. */
 const char *zp_kind_word(zp_param_kind kind);

@@ -38,9 +38,9 @@ static int64_t orthogonalised(const zp_verifier *v, const zp_graph *g, int64_t s
     int64_t parts = shared ? zp_times(zp_times(v->elements[number], v->choice.tensor), v->stat_bytes) : 0;
     most = zp_verify_max(most, zp_up(parts, 256) + zp_up(copy, 256) + zp_up(square, 256) + square);
   }
-  if (most == 0 || v->choice.zero == 0 || v->choice.data < 2) return most;
+  if (most == 0 || v->choice.zero == 0 || zp_verify_sharers(v) < 2) return most;
   int64_t instance = zp_times(stride, v->stat_bytes);
-  return zp_up(instance, 256) + (count % v->choice.data ? zp_verify_max(most, instance) : most);
+  return zp_up(instance, 256) + (count % zp_verify_sharers(v) ? zp_verify_max(most, instance) : most);
 }
 
 /* What Adafactor keeps of a parameter: of a matrix, or of several, a number a row and one a column. */

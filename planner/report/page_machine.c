@@ -59,6 +59,11 @@ static void set_groups(zp_json *machine, const zp_plan *plan) {
     zp_group_link expert = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
     add_group(list, "expert", &expert);
   }
+  if (c->shard > 0) {
+    zp_group_link shard = zp_machine_shard_group(m, c, false), copies = zp_machine_copies_group(m, c);
+    add_group(list, "shard", &shard);
+    add_group(list, "copies of shards", &copies);
+  }
   if (c->pipeline == 1) return;
   zp_group_link messages = zp_machine_pipeline_link(m, c->tensor, c->pipeline, c->data, c->order);
   add_group(list, "pipeline", &messages);

@@ -142,8 +142,10 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
                                      "optimizer state, gradients and weights"};
   zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients", c->data,
                 percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s));
-  if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, c->data, kept[c->zero]);
-  if (c->zero && zp_expert_ranks(c) > 1) zp_buf_printf(out, ", of its experts' 1/%d", c->data / zp_expert_ranks(c));
+  if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, zp_shard_ranks(c), kept[c->zero]);
+  if (c->zero && zp_expert_ranks(c) > 1)
+    zp_buf_printf(out, ", of its experts' 1/%d", zp_shard_ranks(c) / zp_expert_ranks(c));
+  if (c->shard > 0) zp_buf_printf(out, ", and %d shard groups have a copy each", zp_shard_copies(c));
   zp_buf_puts(out, ". ");
 }
 
@@ -237,7 +239,7 @@ static const char *room_words(zp_arena *arena, const zp_plan *plan) {
     return zp_format(arena, "Without recomputation the fullest stage would need " ZP_ESTIMATED "%s",
                      zp_show_bytes(arena, most.bytes));
   if (c->zero && c->data > 1)
-    return zp_format(arena, "Zero %d keeps 1/%d of %s on a rank", c->zero, c->data, shared[c->zero]);
+    return zp_format(arena, "Zero %d keeps 1/%d of %s on a rank", c->zero, zp_shard_ranks(c), shared[c->zero]);
   if (c->pipeline > 1)
     return zp_format(arena, "A stage has %.3g of %lld units", (double)zp_words_units(plan) / c->pipeline,
                      (long long)zp_words_units(plan));

@@ -20,14 +20,14 @@ typedef struct zp_stage_nodes_memo {
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
   bool known;
-  zp_choice choice;        /* degrees, expert groups and rank order count */
+  zp_choice choice;        /* degrees, expert and shard groups, and rank order count */
   const zp_flat *elements; /* elements_before of the variants */
   double gather_s, reduce_s;
   zp_step_end update; /* with all state on the device */
 } zp_step_end_memo;
 typedef struct zp_moving_memo { /* of the point that was asked for last */
   bool known;
-  zp_choice choice; /* degrees, expert groups, rank order, ZeRO stage, homes, schedule, chunks, fine count */
+  zp_choice choice; /* degrees, expert and shard groups, rank order, ZeRO stage, homes, schedule, chunks, fine count */
   zp_relaxed_unit mean;
   zp_least_moving moving;       /* of the mean stage */
   double forward_s, backward_s; /* collectives of all stages together, at least */
@@ -100,8 +100,9 @@ typedef struct zp_fits_memo {
   zp_known_chunks *chunks; /* [ZP_CHUNK_FIT_SLOTS]: of several chunks a stage; NULL: nothing was remembered yet */
   int64_t laid_out;        /* stages, for answers that were not known */
 } zp_fits_memo;
-/* All that zp_communicators_of asks of a choice: degrees, expert groups, rank order, schedule, chunks, sequence. */
-enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 9 };
+/* All that zp_communicators_of asks of a choice: degrees, expert and shard groups, rank order, schedule, chunks,
+ * sequence. */
+enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 10 };
 typedef struct zp_communicators_memo {
   int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;

@@ -10,9 +10,19 @@
 
 /* All that a plan file says but for cuts, homes and what is recomputed. */
 void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
-  const double all[ZP_DECISIONS] = {
-      c->tensor,    c->pipeline,       c->data, zp_expert_ranks(c), c->zero,    (double)c->microbatch, c->schedule,
-      zp_chunks(c), zp_loss_chunks(c), c->fine, c->order,           c->sequence};
+  const double all[ZP_DECISIONS] = {c->tensor,
+                                    c->pipeline,
+                                    c->data,
+                                    zp_expert_ranks(c),
+                                    c->zero,
+                                    (double)c->microbatch,
+                                    c->schedule,
+                                    zp_chunks(c),
+                                    zp_loss_chunks(c),
+                                    c->fine,
+                                    c->order,
+                                    c->sequence,
+                                    zp_shards_state(c) ? zp_shard_ranks(c) : 1};
   memcpy(decisions, all, sizeof all);
 }
 
@@ -20,7 +30,8 @@ void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
 static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
   zp_limit *const limits[ZP_DECISIONS] = {&plan->tensor,      &plan->pipeline,   &plan->data,       &plan->expert,
                                           &plan->zero,        &plan->microbatch, &plan->schedule,   &plan->chunks,
-                                          &plan->loss_chunks, &plan->cut,        &plan->rank_order, &plan->sequence};
+                                          &plan->loss_chunks, &plan->cut,        &plan->rank_order, &plan->sequence,
+                                          &plan->shard};
   double decisions[ZP_DECISIONS];
   bool any = false;
   zp_decisions_of(c, decisions);

@@ -9,7 +9,7 @@
 #include <zplan/search_numbers.h>
 #include "robust.h"
 
-int zp_choice_exposure(const zp_choice *c) { return zp_shards_state(c) ? c->data : 1; }
+int zp_choice_exposure(const zp_choice *c) { return zp_shards_state(c) ? zp_shard_ranks(c) : 1; }
 
 /* The plan block, with less of one limit. NULL: it leaves nothing. */
 static const zp_spec *limited(zp_arena *arena, const zp_spec *spec, bool no_zero, int most_data) {

@@ -5,7 +5,8 @@
  *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter; with
  *                     ZeRO 3 every replica its own shards, which may begin and end inside a tensor;
  *   statistics        of Adafactor: tensor rank 0 of the first of these, all of a tensor;
- *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
+ *   optimizer state   the same, but every replica its own shards from ZeRO 1 on; of shards that have copies the first
+ *                     shard group alone;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts;
  *   after a delayed update parameters are those that the host has, as the state is; the device's, which the next step
@@ -244,7 +245,8 @@ static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_r
   const zpr_param *param = &run->params[k];
   if (tensor->stage != c->p || tensor->local != local) return false;
   if ((param->split_dim < 0 || a->where == STATISTICS) && c->t != 0) return false;
-  return a->sharded || a->replica > 0 || zpr_part_of(c, run->kind).place == 0;
+  zpr_part part = zpr_part_of(c, run->kind);
+  return a->replica > 0 || (!part.copied && (a->sharded || part.place == 0));
 }
 
 /* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands

@@ -85,7 +85,7 @@ static void place_ranks(zpr *c) {
   for (; rank < c->ranks; rank++) node[rank] = at > 0 ? at - 1 : 0;
 }
 
-/* Coordinates, the groups that share two of them, and the two kinds into which data groups fall apart. A wrong number
+/* Coordinates, the groups that share two of them, and the kinds into which data groups fall apart. A wrong number
  * of ranks has no coordinates: open.c refuses it next. */
 static void make_groups(zpr *c) {
   const zpr_program *program = c->program;
@@ -98,13 +98,19 @@ static void make_groups(zpr *c) {
   c->p = c->rank / zpr_pipeline_stride(program) % P;
   comm->axis[ZPR_TENSOR] = make_group(c, c->rank - c->t, 1, T);
   comm->axis[ZPR_DATA] = make_group(c, rank_of(program, c->t, c->p, 0), data_stride(program), D);
-  int E = zpr_expert_ranks(program), first = c->d / E * E;
+  int E = zpr_expert_ranks(program), first = c->d / E * E, S = zpr_shard_ranks(program), shard = c->d / S * S;
   comm->axis[ZPR_EXPERT] = make_group(c, rank_of(program, c->t, c->p, first), data_stride(program), E);
-  comm->replicas = make_group(c, rank_of(program, c->t, c->p, c->d - first), E * data_stride(program), D / E);
+  comm->sharers = make_group(c, rank_of(program, c->t, c->p, shard), data_stride(program), S);
+  comm->replicas = make_group(c, rank_of(program, c->t, c->p, shard + c->d - first), E * data_stride(program), S / E);
+  comm->copies = make_group(c, rank_of(program, c->t, c->p, c->d - shard), S * data_stride(program), D / S);
   comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), zpr_pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);
 }
+
+zpr_group zpr_shard_group(zpr *c) { return c->state->comm->sharers; }
+
+zpr_group zpr_copies_group(zpr *c) { return c->state->comm->copies; }
 
 zpr_group zpr_replica_group(zpr *c) { return c->state->comm->replicas; }
 
@@ -139,7 +145,9 @@ void zpr_comm_finish(zpr *c) {
   if (!comm) return;
   comm->transport->finish();
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) free((void *)comm->axis[a].rank);
+  free((void *)comm->sharers.rank);
   free((void *)comm->replicas.rank);
+  free((void *)comm->copies.rank);
   for (int i = 0; comm->tie && i < c->program->n_ties; i++) free((void *)comm->tie[i].rank);
   free(comm->tie);
   free(comm->node);

@@ -21,7 +21,7 @@ struct zpr_comm {
   const zpr_transport *transport;
   zpr_group axis[ZPR_AXIS_COUNT];
   zpr_group *tie; /* [program->n_ties] */
-  zpr_group replicas;
+  zpr_group sharers, replicas, copies;
   int64_t sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT];
   int *node;           /* [ranks]: where the plan has them */
   pending_send *sends; /* [zpr_message_buffers] */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buckets, the instances of runs, over the data ranks that hold the same. With ZeRO 1 to 3 these ranks own pieces of
- * them: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its
- * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
- * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
+/* Buckets, the instances of runs, over the data ranks that hold the same. Where these fall into shard groups, a group
+ * is meant, and ranks at one place of several groups sum what they have copies of. With ZeRO 1 to 3 these ranks own
+ * pieces of them: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share
+ * it, is its shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer
+ * state, with ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
 #include "one_bit.h"
 #include "device.h"
@@ -29,6 +30,11 @@ const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
   return NULL;
 }
 
+void zpr_sum_copies(zpr *c, void *shard, int64_t elements) {
+  zpr_group copies = zpr_copies_group(c);
+  if (copies.n > 1) zpr_group_all_reduce(c, &copies, ZPR_DATA, zpr_gradient_type(c), shard, elements);
+}
+
 void zpr_reduce_grads(zpr *c, int64_t first) {
   assert(first >= 0 && first < zpr_flat_elements(c->stage) && !zpr_shards_gradients(c->program));
   int64_t i, size = zpr_gradient_bytes(c);
@@ -36,10 +42,12 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
   zpr_group holders = zpr_part_of(c, run->kind).holders;
   char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
   int before = zpr_enter(c, ZPR_AT_DATA);
-  if (c->program->zero == 1)
+  if (c->program->zero == 1) {
     zpr_group_reduce_scatter(c, &holders, ZPR_DATA, zpr_gradient_type(c), grads, run->stride / holders.n);
-  else
+    zpr_sum_copies(c, grads + holders.me * (run->stride / holders.n) * size, run->stride / holders.n);
+  } else {
     zpr_group_all_reduce(c, &holders, ZPR_DATA, zpr_gradient_type(c), grads, run->stride);
+  }
   zpr_leave(c, before);
 }
 
@@ -65,10 +73,13 @@ void zpr_sum_buckets(zpr *c) {
   if (zpr_is_frozen(c)) return; /* then signs travel */
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    zpr_group holders = zpr_part_of(c, run->kind).holders;
-    for (int64_t i = 0; i < run->count && holders.n > 1 && zpr_is_trained(run->kind); i++) {
+    zpr_group holders = zpr_part_of(c, run->kind).holders, copies = zpr_copies_group(c);
+    bool scattered = zpr_shards_gradients(c->program), sums = copies.n > 1 || (!scattered && holders.n > 1);
+    for (int64_t i = 0; i < run->count && sums && zpr_is_trained(run->kind); i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
-      if (moved)
+      if (scattered)
+        zpr_sum_gradients(c, &copies, ZPR_DATA, &bucket);
+      else if (moved)
         zpr_sum_replicas(c, &holders, &bucket);
       else
         zpr_reduce_grads(c, run->base + i * run->stride);

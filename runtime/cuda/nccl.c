@@ -86,11 +86,12 @@ void zpr_nccl_open(zpr *c) {
   if (!open_api(&n->api, d->emulated, &why_not)) zpr_fail(c, "Z0853", "NCCL cannot be opened: %s", why_not);
   zpr_nccl_id *all = zpr_alloc(c, (size_t)c->ranks, sizeof *all);
   n->tensor = join_group(c, zpr_axis_group(c, ZPR_TENSOR), all);
-  n->data = join_group(c, zpr_axis_group(c, ZPR_DATA), all);
+  n->data = join_group(c, zpr_shard_group(c), all);
   if (zpr_expert_ranks(c->program) > 1) { /* else they are all data ranks, and nobody */
     n->expert = join_group(c, zpr_axis_group(c, ZPR_EXPERT), all);
     n->replicas = join_group(c, zpr_replica_group(c), all);
   }
+  n->copies = join_group(c, zpr_copies_group(c), all);
   n->tie = zpr_alloc(c, (size_t)c->program->n_ties, sizeof *n->tie);
   for (int i = 0; i < c->program->n_ties; i++) n->tie[i] = join_group(c, zpr_tie_group(c, i), all);
   zpr_cuda(c, d->api.allocate(&n->scratch, ZPR_NCCL_SCRATCH_BYTES), "get memory for sums over ranks");
@@ -102,10 +103,10 @@ void zpr_nccl_open(zpr *c) {
  *
  * A communicator is joined by a call that returns when all of its members have made it, and ranks are connected inside
  * a call that returns when both have made it. So these calls come in one order that all ranks share: communicators by
- * kind (tensor, data, expert groups, their replicas, ties by number, channels by number and sending stage), and of one
- * kind and number a rank is in one at most, or, of channels, in two that the sending stage puts in order. Take the
- * first communicator in this order that is not complete: all before it are, so each of its members has returned from
- * those and is at this one, or will be. So it becomes complete, and then the next one.
+ * kind (tensor, data, expert groups, their replicas, copies of shards, ties by number, channels by number and sending
+ * stage), and of one kind and number a rank is in one at most, or, of channels, in two that the sending stage puts in
+ * order. Take the first communicator in this order that is not complete: all before it are, so each of its members has
+ * returned from those and is at this one, or will be. So it becomes complete, and then the next one.
  *
  * Left to itself NCCL connects the ranks of a collective when the first one of its kind is started
  * (NCCL_RUNTIME_CONNECT=1, since 2.22) and those of a send when they first talk: in the middle of a step, where rank
@@ -149,11 +150,12 @@ void zpr_nccl_connect(zpr *c) {
   zpr_cuda(c, d->api.fill_bytes(n->scratch, 0, 1, d->stream), "connect ranks");
   if (c->stage->scratch_bytes > 0) /* else the tensor ranks have collectives alone */
     connect_members(c, n->tensor, zpr_axis_group(c, ZPR_TENSOR), exchanges);
-  connect_members(c, n->data, zpr_axis_group(c, ZPR_DATA), exchanges);
+  connect_members(c, n->data, zpr_shard_group(c), exchanges);
   if (zpr_expert_ranks(c->program) > 1) {
     connect_members(c, n->expert, zpr_axis_group(c, ZPR_EXPERT), true);
     connect_members(c, n->replicas, zpr_replica_group(c), false);
   }
+  connect_members(c, n->copies, zpr_copies_group(c), false);
   for (int i = 0; i < c->program->n_ties; i++) connect_members(c, n->tie[i], zpr_tie_group(c, i), false);
   zpr_nccl_connect_channels(c);
 }
@@ -164,6 +166,7 @@ void zpr_nccl_close(zpr *c) {
   zpr_nccl_close_channels(c);
   for (int i = 0; i < c->program->n_ties; i++)
     if (n->tie[i]) n->api.leave(n->tie[i]);
+  if (n->copies) n->api.leave(n->copies);
   if (n->replicas) n->api.leave(n->replicas);
   if (n->expert) n->api.leave(n->expert);
   if (n->data) n->api.leave(n->data);
@@ -187,6 +190,7 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   const zpr_nccl *n = c->state->device->nccl;
   if (axis == ZPR_TENSOR) return n->tensor;
   if (axis == ZPR_EXPERT) return n->expert;
+  if (axis == ZPR_DATA && g->rank == zpr_copies_group(c).rank) return n->copies;
   if (axis == ZPR_DATA) /* replicas of spread experts are some of the data ranks */
     return n->replicas && g->rank == zpr_replica_group(c).rank ? n->replicas : n->data;
   for (int i = 0; axis == ZPR_TIE && i < c->program->n_ties; i++)

@@ -16,7 +16,7 @@ static int64_t offloaded_of(const zpr *c, zpr_class class) {
 /* Ranks that own a piece each of what they hold alike. */
 static int owners_of(const zpr *c, zpr_kind kind) {
   if (!(zpr_is_trained(kind) ? zpr_shards_state(c->program) : zpr_shards_params(c->program))) return 1;
-  return c->program->data / (kind == ZPR_KIND_SPREAD ? zpr_expert_ranks(c->program) : 1);
+  return zpr_shard_ranks(c->program) / (kind == ZPR_KIND_SPREAD ? zpr_expert_ranks(c->program) : 1);
 }
 
 int64_t zpr_own_here(const zpr *c, zpr_class class) { return zpr_shard_elements(c->stage) - offloaded_of(c, class); }

@@ -184,9 +184,10 @@ void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, cons
 /* ---- over the data ranks, below ZeRO 2 ---- */
 
 static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, void *shards, int64_t elements) {
-  if (zpr_shards_state(c->program))
+  if (zpr_shards_state(c->program)) {
     zpr_group_reduce_scatter(c, holders, ZPR_DATA, zpr_gradient_type(c), shards, elements);
-  else
+    zpr_sum_copies(c, (char *)shards + b->mine * elements * zpr_gradient_bytes(c), elements);
+  } else
     zpr_group_all_reduce(c, holders, ZPR_DATA, zpr_gradient_type(c), shards, b->shards * elements);
 }
 

@@ -124,7 +124,7 @@ static zpr_factored tensor_of(zpr *c, const zpr_stretches *stretches, int r, int
 static int64_t most_sums(const zpr *c, const adafactor *a) {
   int64_t most = 0;
   for (int64_t i = 0; i < a->n; i++) {
-    int64_t sums = padded(all_sums(c, group_of_item(&a->item[i])), c->program->data);
+    int64_t sums = padded(all_sums(c, group_of_item(&a->item[i])), zpr_shard_ranks(c->program));
     most = most > sums ? most : sums;
   }
   return most;
@@ -199,24 +199,24 @@ static void close_adafactor(void *own) {
 /* ---- the update ---- */
 
 /* Adds what the ranks of a group have, in their order, the same bits everywhere; count: whole shares of all. */
-static void add_sums(zpr *c, zpr_axis axis, double *sums, int64_t count, double *arriving) {
-  zpr_group g = zpr_axis_group(c, axis);
-  int64_t share = count / g.n, bytes = share * (int64_t)sizeof *sums;
-  zpr_group_exchange(c, &g, axis, sums, bytes, bytes, arriving);
-  zpr_adafactor_add(c, sums + g.me * share, arriving, share, g.n);
-  zpr_group_all_gather(c, &g, axis, sums, bytes / zpk_bytes(c->program->dtype));
+static void add_sums(zpr *c, const zpr_group *g, zpr_axis axis, double *sums, int64_t count, double *arriving) {
+  int64_t share = count / g->n, bytes = share * (int64_t)sizeof *sums;
+  zpr_group_exchange(c, g, axis, sums, bytes, bytes, arriving);
+  zpr_adafactor_add(c, sums + g->me * share, arriving, share, g->n);
+  zpr_group_all_gather(c, g, axis, sums, bytes / zpk_bytes(c->program->dtype));
 }
 
 static void sum_group(zpr *c, adafactor *a, group g, int64_t first, const zpk_update *rule) {
-  int64_t data = zpr_shards_state(c->program) ? c->program->data : 1, split = split_sums(c, g),
+  zpr_group tensor = zpr_axis_group(c, ZPR_TENSOR), sharers = zpr_shard_group(c);
+  int64_t data = zpr_shards_state(c->program) ? sharers.n : 1, split = split_sums(c, g),
           all = padded(all_sums(c, g), data);
   double *sums = zpr_at(c, c->stage->scratch), *arriving = sums + all;
   assert(2 * all * (int64_t)sizeof *sums <= room_of(c, g) && room_of(c, g) <= c->stage->scratch_bytes);
   zpr_zero(c, sums, room_of(c, g));
   zpr_adafactor_sums(c, rule, &a->graded[first], g.n, sums);
   if (a->offloaded) zpr_factored_offloaded_sums(c, a->offloaded, rule, &a->item[first], g.n, sums, all);
-  if (split > 0) add_sums(c, ZPR_TENSOR, sums, split, arriving);
-  if (data > 1) add_sums(c, ZPR_DATA, sums, all, arriving);
+  if (split > 0) add_sums(c, &tensor, ZPR_TENSOR, sums, split, arriving);
+  if (data > 1) add_sums(c, &sharers, ZPR_DATA, sums, all, arriving);
   for (int k = 0; k < g.n; k++) zpr_adafactor_means(c, rule, &a->item[first + k], sums + a->item[first + k].sums);
 }
 

@@ -60,6 +60,8 @@ static const zp_schema search_schema = ZP_SCHEMA_WITH("search", search_fields, 0
   { word, ZP_FIELD_FOREIGN, .note = "all layers of a stage recompute alike; `recompute` says how, stage by stage too" }
 #define EXPERT_WORD(word)                                                                                              \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `expert`" }
+#define SHARD_WORD(word)                                                                                               \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `shard`: data ranks that divide the state" }
 #define LIMIT_UNLESS(word, says, written, unless)                                                                      \
   { word, ZP_FIELD_CUSTOM, .read = NULL, .meaning = says, .example = written, .missing = unless }
 #define LIMIT(word, says, written) LIMIT_UNLESS(word, says, written, "the search chooses")
@@ -73,6 +75,11 @@ static const zp_field plan_fields[] = {
     LIMIT("zero",
           "ZeRO stage: what data ranks share of the state: 1 the optimizer's, 2 gradients too, 3 parameters too",
           "zero in [0, 1]"),
+    LIMIT_UNLESS(
+        "shard",
+        "neighbouring data ranks that divide ZeRO's state among them; each group has a copy of all of it (HSDP, "
+        "MiCS)",
+        "shard = 1", "all data ranks"),
     LIMIT("microbatch", "sequences of a micro-batch on a data rank", "microbatch <= 4"),
     LIMIT("loss_chunks", "parts in which the loss of a micro-batch is computed, so that its logits need less memory",
           "loss_chunks = 1"),
@@ -130,6 +137,15 @@ static const zp_field plan_fields[] = {
     EXPERT_WORD("ep"),
     EXPERT_WORD("expert_parallel"),
     EXPERT_WORD("expert_model_parallel_size"),
+    SHARD_WORD("hsdp"),
+    SHARD_WORD("mics"),
+    SHARD_WORD("hpz"),
+    SHARD_WORD("mics_shard_size"),
+    SHARD_WORD("zero_hpz_partition_size"),
+    SHARD_WORD("hybrid_shard"),
+    SHARD_WORD("data_parallel_shard_degree"),
+    {"data_parallel_replicate_degree", ZP_FIELD_FOREIGN, .note = "derived: data / shard"},
+    {"num_distributed_optimizer_instances", ZP_FIELD_FOREIGN, .note = "derived: data / shard"},
     {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"micro_batch", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},

@@ -55,9 +55,9 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_lowered *l = zp_program_lowered(program, s);
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
+  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
   zp_step_end end = zp_cost_step_end(l, machine, c, &stage->flat);
-  double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
+  double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, zp_shard_ranks(c)) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)
     return zp_cost_all_reduce(&link, (double)zp_flat_trained(&stage->flat) * l->grad_bytes) + gather;
@@ -131,7 +131,7 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (!zp_shards_gradients(c) || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
+  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];

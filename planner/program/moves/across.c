@@ -77,7 +77,7 @@ static int64_t group(const counter *k, const zp_move *m, const int64_t *node) {
 /* The group of a stage's rank (t, d): nodes of its members. false: another rank of the group was asked before. */
 static bool members(const counter *k, const zp_move *m, int64_t t, int64_t d, int64_t *node) {
   const zp_choice *c = &k->program->choice;
-  int e = zp_expert_ranks(c), n = m->ranks;
+  int e = zp_expert_ranks(c), shard = zp_shard_ranks(c), n = m->ranks;
   int64_t p = k->stage, first = 0;
   switch (zp_move_peers(m)) {
   case ZP_END_TENSOR_RANKS:
@@ -88,15 +88,20 @@ static bool members(const counter *k, const zp_move *m, int64_t t, int64_t d, in
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + i);
     return d == first;
   case ZP_END_REPLICAS:
-    first = d % e;
+    first = d / shard * shard + d % e;
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + (int64_t)i * e);
+    return d == first;
+  case ZP_END_COPIES:
+    first = d % shard;
+    for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + (int64_t)i * shard);
     return d == first;
   case ZP_END_TIED_STAGES:
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, k->program->tied.data[m->other].stages.data[i], d);
     return true;
   default: /* data ranks */
-    for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, i);
-    return d == 0;
+    first = d / n * n;
+    for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + i);
+    return d == first;
   }
 }
 
@@ -153,7 +158,8 @@ int64_t zp_move_spared_bytes(zp_arena *scratch, const zp_program *program, int s
   counter k = counter_of(scratch, program, stage);
   zp_move_end peers = zp_move_peers(m);
   k.sums_alone = true;
-  if (m->what != ZP_MOVE_GRADIENTS || !sums(m) || (peers != ZP_END_DATA_RANKS && peers != ZP_END_REPLICAS)) return 0;
+  bool of_data = peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES;
+  if (m->what != ZP_MOVE_GRADIENTS || !sums(m) || !of_data) return 0;
   if (m->ranks < 2 || zp_machine_nodes(&k.machine) == 1) return 0;
   int64_t elements = of_groups(&k, m);
   assert(elements != ZP_ACROSS_UNKNOWN && m->element_bytes == sizeof(float)); /* other plans are refused */

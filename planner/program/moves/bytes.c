@@ -48,13 +48,14 @@ static void add_sent(void *sum, int stage, const zp_move_list *list) {
     const zp_move *m = &list->data[i];
     int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &t->warmup_data : &t->data,
                                          [ZP_END_REPLICAS] = &t->data,
+                                         [ZP_END_COPIES] = &t->data,
                                          [ZP_END_TENSOR_RANKS] = &t->tensor,
                                          [ZP_END_EXPERT_RANKS] = &t->expert,
                                          [ZP_END_NEIGHBOUR] = &t->pipeline,
                                          [ZP_END_TIED_STAGES] = &t->tie};
     zp_move_end peers = zp_move_peers(m);
     *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
-    if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS)
+    if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES)
       t->average_data += m->share * (double)zp_move_sent_bytes(m);
   }
 }
@@ -78,6 +79,7 @@ static void add_across(void *sum, int stage, const zp_move_list *list) {
     const zp_move *m = &list->data[i];
     int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &b->warmup_data : &b->data,
                                          [ZP_END_REPLICAS] = &b->data,
+                                         [ZP_END_COPIES] = &b->data,
                                          [ZP_END_TENSOR_RANKS] = &b->tensor,
                                          [ZP_END_EXPERT_RANKS] = &b->expert,
                                          [ZP_END_NEIGHBOUR] = &b->pipeline,

@@ -21,7 +21,7 @@ static void count(counting *k, int param, const zp_bucket *bucket, int64_t offse
   assert(!l->sharding->param[param].spread);
   k->all += l->param_elements[param] * instances;
   if (!k->held) return;
-  int64_t shard = bucket->elements / k->program->choice.data;
+  int64_t shard = bucket->elements / zp_holders(&k->program->choice, ZP_KIND_WHOLE);
   for (int64_t at = offset; at < end;) {
     int64_t next = (at / shard + 1) * shard < end ? (at / shard + 1) * shard : end;
     k->held[at / shard] += (next - at) * instances;
@@ -66,14 +66,14 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   if (!p->lowered->sharding->partial) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};
   if (zp_shards_state(&p->choice) && !zp_moves_take_all(&p->choice))
-    k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
+    k.held = ZP_NEW_ARRAY(k.scratch, int64_t, zp_shard_ranks(&p->choice));
   for (int r = 0; r < stage->runs.len; r++) count_run(&k, &stage->runs.data[r]);
   for (int i = 0; i < stage->shared.len; i++)
     if (p->lowered->sharding->param[stage->shared.data[i].param].grad_partial)
       count_shared(&k, stage, stage->shared.data[i].param);
-  found.summed = k.held ? k.all : k.all * p->choice.data;
+  found.summed = k.all * (k.held ? zp_shard_copies(&p->choice) : p->choice.data);
   found.most = k.held ? 0 : k.all;
-  for (int d = 0; k.held && d < p->choice.data; d++)
+  for (int d = 0; k.held && d < zp_shard_ranks(&p->choice); d++)
     if (found.most < k.held[d]) found.most = k.held[d];
   zp_arena_free(k.scratch);
   return found;

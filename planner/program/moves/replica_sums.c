@@ -13,7 +13,7 @@ static bool applies(const zp_move_scope *x) {
   return x->choice->data > 1 && !zp_shards_gradients(x->choice) && !signs;
 }
 
-static bool is_after(const zp_move_scope *x) {
+bool zp_sums_after(const zp_move_scope *x) {
   return x->cpu || x->choice->compress || zp_eighths_offloaded(x, ZP_STATE_GRADIENTS) > 0;
 }
 
@@ -34,7 +34,7 @@ static void make_bucket(const zp_move_scope *x, zp_move move, const zp_bucket *b
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  zp_move_when when = is_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_OVERLAPPED_BACKWARD;
+  zp_move_when when = zp_sums_after(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_OVERLAPPED_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
   zp_move_warms_up(&move, x->choice->compress);
   bool at_once = x->cpu && !zp_shards_state(x->choice);
@@ -48,9 +48,9 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
+  return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", zp_shard_ranks(x->choice),
                    x->cpu && !zp_shards_state(x->choice) ? "all at once"
-                   : is_after(x)                         ? "bucket by bucket"
+                   : zp_sums_after(x)                    ? "bucket by bucket"
                                                          : "bucket by bucket alongside the last backward");
 }
 

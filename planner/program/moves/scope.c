@@ -167,10 +167,9 @@ void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t
   if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_WRITE, disk_elements, element_bytes, emit, user);
 }
 
-void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
-                           int element_bytes, zp_on_move *emit, void *user) {
+static void emit_among(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_move_end peers, int ranks,
+                       int64_t elements, int element_bytes, zp_on_move *emit, void *user) {
   const zp_choice *c = x->choice;
-  zp_move_end peers = zp_kinds[kind].by_place ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
   if (elements <= 0) return;
   move->way = way;
   move->queue = ZP_QUEUE_DATA;
@@ -178,9 +177,21 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
   move->to = way == ZP_WAY_ALL_GATHER ? ZP_END_DEVICE : peers;
   move->elements = elements;
   move->element_bytes = element_bytes;
-  move->ranks = zp_holders(c, kind);
-  move->all_elements = elements * (c->tensor * c->data / move->ranks);
+  move->ranks = ranks;
+  move->all_elements = elements * (c->tensor * c->data / ranks);
   emit(user, move);
+}
+
+void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
+                           int element_bytes, zp_on_move *emit, void *user) {
+  zp_move_end peers = zp_kinds[kind].by_place ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
+  emit_among(x, move, way, peers, zp_holders(x->choice, kind), elements, element_bytes, emit, user);
+}
+
+void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind kind, int64_t elements,
+                          int element_bytes, zp_on_move *emit, void *user) {
+  emit_among(x, move, ZP_WAY_ALL_REDUCE, ZP_END_COPIES, zp_shard_copies(x->choice),
+             elements / zp_owners(x->choice, kind), element_bytes, emit, user);
 }
 
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state) {

@@ -11,7 +11,7 @@
 
 enum { SUM_BYTES = 8 };
 
-static bool shards(const zp_choice *c) { return zp_shards_state(c) && c->data > 1; }
+static bool shards(const zp_choice *c) { return zp_shards_state(c) && zp_shard_ranks(c) > 1; }
 
 static bool has_statistics(const zp_lowered *l) {
   return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_STATISTICS;
@@ -74,7 +74,8 @@ static void sum(const zp_move_scope *x, int64_t all, int64_t split, int64_t time
     emit(user, &move);
   }
   if (shards(x->choice))
-    sum_shares(x, move, zp_round_up(all - split + zp_round_up(split, x->choice->tensor), x->choice->data), emit, user);
+    sum_shares(x, move, zp_round_up(all - split + zp_round_up(split, x->choice->tensor), zp_shard_ranks(x->choice)),
+               emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {

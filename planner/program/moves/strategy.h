@@ -22,6 +22,7 @@
   X(zp_hand_over, ON_CHUNK, arg)                                                                                       \
   X(zp_stream_ends, ON_CHUNK, arg)                                                                                     \
   X(zp_replica_sums, ON_BUCKETS | ON_STEP, arg)                                                                        \
+  X(zp_shard_copies_sums, ON_BUCKETS, arg)                                                                             \
   X(zp_one_bit_exchange, ON_STEP | HAS_REGIONS | TAKES_ALL, arg)                                                       \
   X(zp_tied_weights, ON_STEP, arg)                                                                                     \
   X(zp_partial_sums, ON_STEP, arg)                                                                                     \
@@ -135,6 +136,11 @@ void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t
 /* Emits a collective of the ranks that hold the same, unless it has no elements. */
 void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user);
+/* Emits the sum of a bucket's shard over its copies. */
+void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind kind, int64_t elements,
+                          int element_bytes, zp_on_move *emit, void *user);
+/* Are gradients summed after the last backward, and not alongside it? */
+bool zp_sums_after(const zp_move_scope *x);
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */
 int zp_update_bytes(const zp_lowered *lowered);
 int zp_update_state_bytes(const zp_lowered *lowered);

@@ -33,7 +33,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s", x->choice->data,
+  return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s",
+                   zp_shard_ranks(x->choice),
                    x->cpu || zp_eighths_offloaded(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
 }
 

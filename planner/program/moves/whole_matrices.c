@@ -15,7 +15,7 @@ static bool needs_matrices(const zp_lowered *l) {
   return zp_optimizer_facts(&l->spec->train)->needs == ZP_NEEDS_MATRICES;
 }
 
-static bool shards(const zp_choice *c) { return zp_shards_state(c) && c->data > 1; }
+static bool shards(const zp_choice *c) { return zp_shards_state(c) && zp_shard_ranks(c) > 1; }
 
 bool zp_shares_matrix(const zp_lowered *l, int param) {
   return zp_recipe_of(&l->spec->train, &l->spec->model->params.data[param]).orthogonal && l->sharding->tensor > 1 &&
@@ -24,7 +24,7 @@ bool zp_shares_matrix(const zp_lowered *l, int param) {
 
 /* How many of `count` instances of a run a rank works on. */
 static int64_t rounds_of(const zp_choice *c, int64_t count) {
-  return shards(c) ? (count + c->data - 1) / c->data : count;
+  return shards(c) ? (count + zp_shard_ranks(c) - 1) / zp_shard_ranks(c) : count;
 }
 
 /* The bucket of a unit's own parameters that all data ranks share out. */
@@ -38,7 +38,7 @@ static int64_t bucket_elements(const zp_lowered *l, const zp_choice *c, int segm
 static int64_t transient(const zp_lowered *l, const zp_choice *c, int segment, int64_t count) {
   int64_t work = l->segments[segment].update_bytes;
   if (work == 0 || !shards(c)) return work;
-  int64_t bucket = bucket_elements(l, c, segment) * l->stat_bytes, passing = count % c->data ? bucket : 0;
+  int64_t bucket = bucket_elements(l, c, segment) * l->stat_bytes, passing = count % zp_shard_ranks(c) ? bucket : 0;
   return zp_round_up(bucket, ZP_ALIGN_BYTES) + (work > passing ? work : passing);
 }
 
@@ -111,7 +111,7 @@ static void gather(const zp_move_scope *x, zp_move move, int64_t elements, int64
 
 static void gather_matrices(const zp_move_scope *x, zp_move move, const zp_run *run, zp_on_move *emit, void *user) {
   const zp_graph *graph = x->lowered->segments[run->segment].graph;
-  int data = x->choice->data;
+  int data = x->choice->data, owners = zp_shard_ranks(x->choice), copies = zp_shard_copies(x->choice);
   for (int i = 0; i < graph->params.len; i++) {
     int param = graph->params.data[i].param;
     int64_t elements = x->lowered->param_elements[param];
@@ -119,8 +119,8 @@ static void gather_matrices(const zp_move_scope *x, zp_move move, const zp_run *
     if (!shards(x->choice)) {
       gather(x, move, elements, run->count, data, emit, user);
     } else {
-      gather(x, move, elements, run->count / data, data, emit, user);
-      gather(x, move, elements, 1, (int)(run->count % data), emit, user);
+      gather(x, move, elements, run->count / owners, data, emit, user);
+      gather(x, move, elements, 1, (int)(run->count % owners) * copies, emit, user);
     }
   }
 }
@@ -140,7 +140,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
     return zp_format(arena, "%d tensor ranks gather the matrices that muon orthogonalises, and all of them do it",
                      x->choice->tensor);
   return zp_format(arena, "muon: %d data ranks exchange shards of as many layers, and each orthogonalises one%s",
-                   x->choice->data, x->choice->tensor > 1 ? ", whose matrices its tensor ranks gather" : "");
+                   zp_shard_ranks(x->choice), x->choice->tensor > 1 ? ", whose matrices its tensor ranks gather" : "");
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {

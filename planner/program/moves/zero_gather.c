@@ -19,7 +19,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "a rank keeps 1/%d of the parameters; a unit gathers its own twice a micro-batch, %s",
-                   x->choice->data, zp_buckets_overlap(x) ? "while the unit before it computes" : "and waits for them");
+                   zp_shard_ranks(x->choice),
+                   zp_buckets_overlap(x) ? "while the unit before it computes" : "and waits for them");
 }
 
 const zp_move_strategy zp_zero_gather = {

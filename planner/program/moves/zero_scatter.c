@@ -19,7 +19,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "a rank keeps 1/%d of the gradients; a unit's are summed and cut up after every backward, %s",
-                   x->choice->data, zp_buckets_overlap(x) ? "alongside the units that follow" : "which waits for it");
+                   zp_shard_ranks(x->choice),
+                   zp_buckets_overlap(x) ? "alongside the units that follow" : "which waits for it");
 }
 
 const zp_move_strategy zp_zero_scatter = {

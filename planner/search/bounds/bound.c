@@ -20,7 +20,7 @@
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && a->order == b->order;
+         a->data == b->data && a->shard == b->shard && a->order == b->order;
 }
 
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
@@ -33,16 +33,19 @@ static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *
   return &memo->link;
 }
 
+static const zp_group_link *recall_peers(const zp_search_cache *s, zp_link_memo *memo, zp_move_end peers,
+                                         const zp_choice *c) {
+  if (!memo->known || !same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){true, *c, zp_cost_link_of(&s->machine, c, peers)};
+  return &memo->link;
+}
+
 static const zp_group_link *data_link(zp_search_cache *s, const zp_choice *c) {
-  return recall_link(s, &s->memo.data, zp_machine_data_group, c);
+  return recall_peers(s, &s->memo.data, ZP_END_DATA_RANKS, c);
 }
 
 static const zp_group_link *replica_link(zp_search_cache *s, const zp_choice *c) {
-  zp_link_memo *memo = &s->memo.replicas;
-  if (!memo->known || !same_degrees(&memo->choice, c))
-    *memo = (zp_link_memo){
-        true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
-  return &memo->link;
+  return recall_peers(s, &s->memo.replicas, ZP_END_REPLICAS, c);
 }
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
@@ -355,14 +358,16 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   return step_end(s, point, &update);
 }
 
-/* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. */
+/* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. What copies
+ * of shards sum afterwards is left out. */
 typedef struct bucket_sum {
   zp_move_way way;
   int element_bytes;
 } bucket_sum;
 
 static void find_sum(void *user, const zp_move *m) {
-  if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0)
+  if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0 &&
+      zp_move_peers(m) != ZP_END_COPIES)
     *(bucket_sum *)user = (bucket_sum){m->way, m->element_bytes};
 }
 

@@ -8,8 +8,9 @@
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
  * a stage; the second rank order is considered where it changes a link; the loss in chunks by rules of its own
- * (zp_next_loss_chunks). On CPU clusters, what no trainer is generated for, and schedules other than 1F1B, are looked
- * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
+ * (zp_next_loss_chunks); ZeRO's state is divided among all data ranks unless a constraint names shard groups. On CPU
+ * clusters, what no trainer is generated for, and schedules other than 1F1B, are looked at only where a constraint
+ * names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
@@ -35,6 +36,29 @@ static void try_choice(zp_search_progress *progress, const zp_mode_points *p, zp
   }
 }
 
+/* The next number of data ranks above `shard` that may divide the state of the ZeRO stage; 0: there is none. ZeRO 0
+ * divides it among one, which higher stages need not do again. */
+static int next_shard(const zp_search_progress *progress, const zp_choice *c, int shard) {
+  const zp_limit *limit = &progress->in->constraints->shard;
+  if (!limit->set) return shard == 0 ? c->data : 0;
+  if (!zp_shards_state(c)) return shard == 0 && zp_limit_allows(limit, 1) ? c->data : 0;
+  bool one = !zp_limit_allows(&progress->in->constraints->zero, 0);
+  for (int next = (int)fmax(shard + 1, ceil(limit->low)); next <= c->data && next <= limit->high; next++)
+    if (c->data % next == 0 && next % zp_expert_ranks(c) == 0 && (next > 1 || one) && zp_limit_allows(limit, next))
+      return next;
+  return 0;
+}
+
+static void try_compression(zp_search_progress *progress, const zp_mode_points *p, zp_choice choice) {
+  const zp_constraints *c = progress->in->constraints;
+  for (int compress = 0; compress <= 1; compress++) {
+    if (compress && (!c->compress.set || choice.data == 1 || choice.zero > 1)) continue;
+    if (!zp_search_takes(progress, &c->compress, compress, compress == 0)) continue;
+    choice.compress = compress;
+    try_choice(progress, p, choice);
+  }
+}
+
 void zp_open_zero(zp_search_progress *progress, const zp_point *schedule) {
   zp_choice choice = schedule->choice;
   zp_mode_points p = zp_find_modes(progress->s, schedule);
@@ -44,11 +68,11 @@ void zp_open_zero(zp_search_progress *progress, const zp_point *schedule) {
   for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
     if (!zp_search_takes(progress, &c->zero, zero, zero <= 1)) continue;
     choice.zero = zero;
-    for (int compress = 0; compress <= 1; compress++) {
-      if (compress && (!c->compress.set || choice.data == 1 || zero > 1)) continue;
-      if (!zp_search_takes(progress, &c->compress, compress, compress == 0)) continue;
-      choice.compress = compress;
-      try_choice(progress, &p, choice);
+    int shard = next_shard(progress, &choice, 0);
+    if (shard == 0) zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
+    for (; shard > 0; shard = next_shard(progress, &choice, shard)) {
+      choice.shard = shard < choice.data ? shard : 0;
+      try_compression(progress, &p, choice);
     }
   }
 }

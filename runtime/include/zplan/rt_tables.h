@@ -288,6 +288,8 @@ typedef struct zpr_program {
   bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
   bool moves_overlap;   /* GPUs: micro_batches moves buckets between zpr_overlapped and zpr_overlapped_end */
   int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  int shard; /* zero 1 to 3: neighbouring data ranks that divide the state among them, in whole expert groups;
+              * other groups of them have copies. 0: all do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
                                 pipeline */
   /* Where the plan has the ranks, which fill nodes in order: which messages leave a node. n_nodes: rows; 0: all are in

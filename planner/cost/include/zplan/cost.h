@@ -85,7 +85,7 @@ typedef struct zp_exposed {
 } zp_exposed;
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act);
-/* The link of data ranks, or of the replicas of experts. */
+/* The link of data ranks, of the replicas of experts, or of those who have copies of the same shards. */
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *choice, zp_move_end peers);
 /* Time of a record that is a collective of them, and of a collective of so many bytes. */
 double zp_cost_collective(const zp_group_link *link, const zp_move *move);

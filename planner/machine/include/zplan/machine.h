@@ -96,6 +96,10 @@ zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipel
                                       zp_rank_order order);
 zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
                                        zp_rank_order order);
+/* Who divides state with ZeRO: the data ranks of a shard group, of the choice's experts those at the same place of its
+ * expert groups; and the data ranks at the same place of every shard group, which have copies of the same shards. */
+zp_group_link zp_machine_shard_group(const zp_machine *m, const zp_choice *choice, bool experts);
+zp_group_link zp_machine_copies_group(const zp_machine *m, const zp_choice *choice);
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* ---- communicators.c ---- */
@@ -110,6 +114,7 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_TIES,     /* first and last stage, one for each tied parameter */
   ZP_COMMUNICATOR_EXPERT,
   ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
+  ZP_COMMUNICATOR_COPIES,   /* who has copies of the same shards; DATA and REPLICAS are then those of a shard group */
   ZP_COMMUNICATOR_SUMS,     /* none of NCCL's: where the trainer lets shares of gradients arrive */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;

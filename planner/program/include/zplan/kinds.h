@@ -25,9 +25,10 @@ static const zp_kind_row zp_kinds[ZP_KINDS] = {
 };
 /* clang-format on */
 
-/* Data ranks that hold the same of it. */
+/* Data ranks of a shard group that hold the same of it. */
 static inline int zp_holders(const zp_choice *choice, zp_param_kind kind) {
-  return zp_kinds[kind].by_place ? choice->data / zp_expert_ranks(choice) : choice->data;
+  int ranks = zp_shard_ranks(choice);
+  return zp_kinds[kind].by_place ? ranks / zp_expert_ranks(choice) : ranks;
 }
 
 /* Into how many shards these ranks divide it: each updates one, or keeps one of what is not trained. 1: it is whole. */

@@ -29,7 +29,8 @@ typedef enum zp_move_what {
       ZP_MOVE_WHAT_COUNT
 } zp_move_what;
 
-/* An end of a move: a tier of the rank itself, or the ranks that take part. */
+/* An end of a move: a tier of the rank itself, or the ranks that take part. Where state is divided in shard groups,
+ * data ranks and replicas of experts are those of one group. */
 #define ZP_MOVE_ENDS(X)                                                                                                \
   X(DEVICE, "device")                                                                                                  \
   X(HOST, "host")                                                                                                      \
@@ -38,6 +39,7 @@ typedef enum zp_move_what {
   X(REPLICAS, "replicas of experts")                                                                                   \
   X(TENSOR_RANKS, "tensor ranks")                                                                                      \
   X(EXPERT_RANKS, "expert group")                                                                                      \
+  X(COPIES, "copies of the shard")                                                                                     \
   X(NEIGHBOUR, "neighbour")                                                                                            \
   X(TIED_STAGES, "tied stages")
 typedef enum zp_move_end {
@@ -204,6 +206,7 @@ typedef enum zp_move_need {
   ZP_MOVE_NEED_SCATTER,  /* ZeRO 2 and 3 */
   ZP_MOVE_NEED_SUMS,     /* ZeRO 0 and 1, several data ranks */
   ZP_MOVE_NEED_BACK,     /* ZeRO 1 and 2 */
+  ZP_MOVE_NEED_COPIES,   /* several shard groups */
   ZP_MOVE_NEED_SIGNS,    /* 1-bit Adam */
   ZP_MOVE_NEED_MESSAGES, /* several stages */
   ZP_MOVE_NEED_EXCHANGE, /* experts over data ranks */
