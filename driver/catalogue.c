@@ -85,7 +85,18 @@ bool zp_take_known_models(zp_run_state *run) {
   return true;
 }
 
+/* The published model that the hub calls so: "meta-llama/Meta-Llama-3-8B"; NULL: none. */
+static const char *name_of_hub(const char *hub) {
+  for (int i = 0; i < zp_known_model_count(); i++)
+    if (*hub && strcasecmp(zp_known_model_at(i)->hub, hub) == 0) return zp_known_model_at(i)->name;
+  return NULL;
+}
+
 int zp_refuse_model(zp_run_state *run, const char *name) {
+  const char *here = name_of_hub(name);
+  if (here) return zp_usage_error("the published model `%s` is called `%s` here", name, here);
+  if (zp_is_machine(run->arena, name))
+    return zp_usage_error("`%s` is a machine: the model comes first, as in llama3-8b on %s", name, name);
   zp_strings names = {0};
   for (int i = 0; i < zp_known_model_count(); i++) zp_push(run->arena, &names, zp_known_model_at(i)->name);
   const char *near = zp_closest(zp_plain_name(run->arena, name), names.data, names.len);
@@ -93,8 +104,8 @@ int zp_refuse_model(zp_run_state *run, const char *name) {
     return zp_usage_error("no published model is called `%s`; did you mean `%s`? `zplan models` lists them", name,
                           near);
   return zp_usage_error("no published model is called `%s`; `zplan models` lists them, and a model of your own stands "
-                        "in a file: zplan %s FILE.dz --model %s",
-                        name, run->command, name);
+                        "in a file: zplan plan FILE.dz --model %s",
+                        name, name);
 }
 
 /* The machine that counts where no file names one. */

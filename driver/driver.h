@@ -154,6 +154,7 @@ int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2))
 const char *zp_last_usage_error(void);
 /* foreign_words.c. What other tools call a verb, an option ("num_gpus"): the word here, "--gpus N"; NULL: not known. */
 const char *zp_foreign_verb(const char *word);
+const char *zp_near_foreign_verb(const char *word); /* here, of such a verb that is spelt nearly so */
 const char *zp_foreign_option(const char *key);
 /* vocabulary.c. Refuses a tokenizer of more tokens than the model has, and notes one of many less. */
 bool zp_tokenizer_fits(zp_run_state *run, const char *path, const zp_tokenizer *tokenizer, const zp_model *model);

@@ -67,4 +67,12 @@ static const char *find(const foreign_word *words, size_t n, const char *word) {
 
 const char *zp_foreign_verb(const char *word) { return find(verbs, sizeof verbs / sizeof *verbs, word); }
 
+const char *zp_near_foreign_verb(const char *word) {
+  enum { N = sizeof verbs / sizeof *verbs };
+  const char *words[N];
+  for (int i = 0; i < N; i++) words[i] = verbs[i].word;
+  const char *near = zp_closest(word, words, N);
+  return near ? zp_foreign_verb(near) : NULL;
+}
+
 const char *zp_foreign_option(const char *key) { return find(options, sizeof options / sizeof *options, key); }

@@ -22,6 +22,10 @@ int zp_take_format(zp_run_state *run, const char *const *words, int count) {
       return i;
     }
   const char *near = word ? zp_closest(word, words, count) : NULL;
+  const char *second = files->len > 1 ? files->data[1] : NULL;
+  for (int i = 0; second && i < count; i++)
+    if (strcmp(words[i], second) == 0)
+      return zp_usage_error("the format comes first: zplan %s %s %s", run->command, second, word), -1;
   if (!word)
     zp_usage_error("`zplan %s` wants a format: %s", run->command, listed(run->arena, words, count));
   else if (near)

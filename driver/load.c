@@ -5,6 +5,8 @@
 #include <zplan/plan_file.h>
 #include <zplan/software.h>
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -114,7 +116,10 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
   if (text && *json) error = zp_plan_json_upgrade(run->arena, *json);
   if (error) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
+    if (text && !*json)
+      zp_diag_help(d, "it is no plan file, or a part of one: `zplan FILE.dz -o PLAN.json` writes one");
     return NULL;
   }
   const zp_json *list = zp_json_get(*json, "sources");
@@ -148,6 +153,24 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   return zp_load(run->arena, run->diags, sources[0].path, sources, n, &options);
 }
 
+/* There may be one of nearly the same name. */
+static zp_spec *refuse_missing(zp_run_state *run, const char *path, int error) {
+  zp_diag *d = zp_report(run->diags, ZP_Z0210, ZP_NO_SPAN, "cannot read `%s`: %s", path, strerror(error));
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const char *folder = slash ? zp_strndup(run->arena, path, (size_t)(name - path)) : ".";
+  zp_strings names = {0};
+  DIR *dir = opendir(folder);
+  for (struct dirent *entry; dir && (entry = readdir(dir));)
+    if (has_suffix(entry->d_name, ".dz")) zp_push(run->arena, &names, zp_strdup(run->arena, entry->d_name));
+  if (dir) closedir(dir);
+  if (!zp_diag_did_you_mean(d, name, names.data, names.len))
+    zp_diag_help(d,
+                 names.len ? "`%s` has other .dz files; `zplan new` writes one to start from"
+                           : "`%s` has no .dz file; `zplan new` writes one to start from",
+                 folder);
+  return NULL;
+}
+
 static zp_spec *load_text(zp_run_state *run, const char *path) {
   struct stat st;
   if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -158,6 +181,7 @@ static zp_spec *load_text(zp_run_state *run, const char *path) {
     return NULL;
   }
   const zp_source_text *known = zp_known_model_file(run, path);
+  if (!known && access(path, F_OK) != 0) return refuse_missing(run, path, errno);
   return zp_load(run->arena, run->diags, known ? known->path : path, known, known ? 1 : 0, &run->options.load);
 }
 
@@ -205,7 +229,11 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   *json = NULL;
   if (run->options.files.len != 1) {
     const zp_verb *verb = zp_find_verb(run->command);
-    if (run->options.files.len == 0)
+    if (run->options.files.len == 0 && run->options.machine)
+      zp_usage_error("--machine goes with a file or a published model: zplan %s FILE.dz --machine %s, or --model "
+                     "llama3-8b --machine %s",
+                     run->command, run->options.machine, run->options.machine);
+    else if (run->options.files.len == 0)
       zp_usage_error("no file is named: zplan %s %s", run->command, verb->arguments);
     else
       zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);

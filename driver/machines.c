@@ -66,6 +66,12 @@ static const char *as_word(zp_arena *arena, const char *name) {
   return word;
 }
 
+bool zp_is_machine(zp_arena *arena, const char *name) {
+  for (int i = 0; i < N_ROWS; i++)
+    if (strcmp(zp_plain_name(arena, rows[i].name), zp_plain_name(arena, name)) == 0) return true;
+  return false;
+}
+
 static void unknown_machine(zp_arena *arena, const char *name) {
   zp_strings names = {0};
   for (int i = 0; i < N_ROWS; i++) zp_push(arena, &names, zp_plain_name(arena, rows[i].name));

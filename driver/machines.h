@@ -21,6 +21,7 @@ const char *zp_machine_node(zp_arena *arena, const zp_machine_row *row, int64_t 
 /* What stands in the cluster block of a machine by name (or `this`), and a word that names it. NULL after saying that
  * there is none (exit status 2). */
 const char *zp_machine_block(zp_run_state *run, const char *name, int64_t nodes, const char **word);
+bool zp_is_machine(zp_arena *arena, const char *name);           /* of the table, whatever its capitals */
 int64_t zp_machine_devices(zp_run_state *run, const char *name); /* of one node; 0: no such machine */
 /* The block of the machine that zplan runs on. *shown (may be NULL): what was found, for people. */
 const char *zp_this_machine(zp_run_state *run, const char **word, const char **shown);

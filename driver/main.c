@@ -65,6 +65,8 @@ static int unknown_verb(zp_arena *arena, const char *word) {
   for (int i = 0; i < zp_verb_count(); i++) zp_push(arena, &names, zp_verb_at(i)->name);
   const char *near = zp_closest(word, names.data, names.len);
   if (near) return zp_usage_error("unknown command `%s`; did you mean `%s`?", word, near);
+  here = zp_near_foreign_verb(word);
+  if (here) return zp_usage_error("unknown command `%s`; did you mean `zplan %s`?", word, here);
   return zp_usage_error("`%s` is neither a command nor a .dz file; see zplan --help", word);
 }
 

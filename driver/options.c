@@ -219,12 +219,24 @@ static bool takes(const option_row *row, const char *verb) {
   return false;
 }
 
+/* What people write in the place of a whole number. */
+static const char *whole_number_help(const char *option, const char *text) {
+  bool gpus = strcmp(option, "--gpus") == 0 || strcmp(option, "--ranks") == 0;
+  const char *rest = text + strspn(text, "0123456789");
+  if (rest == text || !*rest) return "";
+  if (gpus && *rest == '-') return ": a range is LOW..HIGH";
+  if (gpus && (*rest == 'x' || *rest == '*')) return ": it counts the devices of all nodes";
+  return strpbrk(rest, "kKMGTeE_,.") == rest ? ": write it in digits" : "";
+}
+
 /* A number that is too large for 64 bits is the largest one to strtoll, and above `high` too. */
 static bool parse_within(const char *option, const char *text, int64_t low, int64_t high, int64_t *out) {
   char *end;
   long long value = strtoll(text, &end, 10);
   if (end == text || *end || value < low)
-    return zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text), false;
+    return zp_usage_error("%s wants a whole number of at least %lld, not `%s`%s", option, (long long)low, text,
+                          whole_number_help(option, text)),
+           false;
   if (value > high) return zp_usage_error("%s wants at most %lld, not `%s`", option, (long long)high, text), false;
   *out = value;
   return true;
@@ -517,6 +529,8 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
     const char *value = !row->value ? NULL : equals ? equals + 1 : argv[++i];
     if (value && !*value) return zp_usage_error("%s wants a value, not an empty one", row->name), false;
+    if (value && strcmp(row->name, "--set") == 0 && !strpbrk(value, "=<>! {"))
+      return zp_usage_error("--set wants KEY=VALUE in one word, such as --set tensor=2, not `%s`", value), false;
     if (value && !once(run, row, value, given)) return false;
     if (!apply(run, row, value)) return false;
   }

@@ -3,12 +3,16 @@
 #include <zplan/diag.h>
 
 #include <assert.h>
+#include <ctype.h>
 
 enum { LONGEST_WORD = 63 };
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Both at most LONGEST_WORD. */
+static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
+
+/* Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`, whatever their capitals. Both at
+ * most LONGEST_WORD. */
 static int distance(const char *a, int a_len, const char *b, int b_len) {
   int rows[3][LONGEST_WORD + 1];
   int *before = rows[0], *above = rows[1], *row = rows[2];
@@ -16,9 +20,10 @@ static int distance(const char *a, int a_len, const char *b, int b_len) {
   for (int i = 1; i <= a_len; i++) {
     row[0] = i;
     for (int j = 1; j <= b_len; j++) {
-      int change = above[j - 1] + (a[i - 1] != b[j - 1]);
+      int change = above[j - 1] + !same(a[i - 1], b[j - 1]);
       row[j] = least(change, least(above[j], row[j - 1]) + 1);
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = least(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
+        row[j] = least(row[j], before[j - 2] + 1);
     }
     int *spare = before;
     before = above;
@@ -41,7 +46,7 @@ const char *zp_closest(const char *word, const char *const *candidates, int coun
     size_t other = strlen(candidates[i]);
     if (other > LONGEST_WORD) continue;
     int d = distance(word, (int)len, candidates[i], (int)other);
-    if (d > 0 && d < best_distance) {
+    if (d < best_distance && strcmp(word, candidates[i]) != 0) {
       best = candidates[i];
       best_distance = d;
     }

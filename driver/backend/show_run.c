@@ -25,16 +25,18 @@ static const char *data_words(zp_arena *arena, const zp_data *data) {
   return zp_format(arena, "%s%s", out.data, order);
 }
 
-static bool trainer_is_told(const zp_options *o, const char *word) {
-  for (int i = 0; i < o->trainer_args.len; i++)
-    if (strncmp(o->trainer_args.data[i], word, strlen(word)) == 0) return true;
-  return false;
+/* What a word of the trainer has after it: "--checkpoint", which --checkpoint becomes, too; NULL: it is not there. */
+static const char *trainer_word(const zp_options *o, const char *word) {
+  for (int i = 0; i + 1 < o->trainer_args.len; i++)
+    if (strcmp(o->trainer_args.data[i], word) == 0) return o->trainer_args.data[i + 1];
+  return NULL;
 }
 
 static const char *folder_of(const zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
+  const char *told = trainer_word(o, "--checkpoint");
   if (o->no_checkpoint) return NULL;
-  if (o->checkpoint) return o->checkpoint;
+  if (told) return told;
   return run->checkpoints ? run->checkpoints : spec->train.checkpoint_dir;
 }
 
@@ -61,7 +63,6 @@ static void put_state(zp_page *page, const zp_run_state *run, const zp_spec *spe
   const zp_train *train = &spec->train;
   zp_arena *arena = page->out.arena;
   const char *folder = folder_of(run, spec);
-  if (trainer_is_told(&run->options, "--checkpoint")) return; /* it says itself what it writes */
   if (!folder) {
     zp_page_field(page, "state", "kept nowhere: it is gone when the run ends");
     return;
@@ -106,7 +107,7 @@ void zp_show_run_end(const zp_run_state *run, const zp_plan *plan, int status) {
   bool interrupted = status > 128;
   const char *log = log_of(run, spec), *folder = folder_of(run, spec), *tree = zp_tree_dir((zp_run_state *)run);
   zp_page page = zp_page_for(run, stderr, LABEL);
-  if (o->trainer_args.len || (status != ZP_EXIT_OK && !interrupted)) return;
+  if (status != ZP_EXIT_OK && !interrupted) return;
   if (folder && interrupted && !o->overwrite)
     zp_page_field(&page, "goes on", "zplan run %s%s", zp_words_for(run, "run"), o->resume ? "" : " --resume");
   else if (folder)

@@ -254,7 +254,9 @@ static const zp_imported *model_of_folder(zp_run_state *run, const char *folder,
   size_t len;
   const char *json = zp_read_file(run->arena, path, &len, &error);
   if (!json) {
-    refuse(run, ZP_Z0683, error, "the folder is one that transformers saved: config.json and *.safetensors");
+    refuse(run, ZP_Z0683, error,
+           "the folder is one that transformers saved, on this machine: config.json and *.safetensors; nothing is "
+           "downloaded");
     return NULL;
   }
   if (!is_there(run, folder, "model.safetensors") && !is_there(run, folder, "model.safetensors.index.json")) {

@@ -53,7 +53,9 @@ int zp_cmd_report(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   if (log && !zp_report_measured(&unused, plan, log)) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s holds no step of a training", run->options.log);
+    zp_diag *d = zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s holds no step of a training", run->options.log);
+    zp_diag_help(d, "`zplan run FILE --log F.jsonl` writes such a log: a line of JSON a step, with `step`, `loss` and "
+                    "`step_ms`");
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }

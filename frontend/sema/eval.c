@@ -214,6 +214,14 @@ static bool eval_unary(const zp_evaluator *e, const zp_expr *expr, zp_value *val
   return true;
 }
 
+/* Values as Python writes them. */
+static void help_with_python(zp_diag *d, const char *name) {
+  if (strcmp(name, "True") == 0 || strcmp(name, "False") == 0)
+    zp_diag_help(d, "write `%s`", *name == 'T' ? "true" : "false");
+  else if (strcmp(name, "None") == 0)
+    zp_diag_help(d, "leave the line out: what is not written has its default");
+}
+
 static bool eval_number(const zp_evaluator *e, const zp_expr *expr, zp_value *value) {
   *value = zp_number_value(expr->number, expr->is_integer, expr->span);
   if (!expr->unit) return true;
@@ -248,7 +256,7 @@ static bool eval_name(const zp_evaluator *e, const zp_expr *expr, zp_value *valu
   zp_strings names = {0};
   zp_scope_names(e->arena, e->scope, &names);
   zp_diag *d = zp_report(e->diags, ZP_Z0203, expr->span, "unknown name `%s`", name);
-  zp_diag_did_you_mean(d, name, names.data, names.len);
+  if (!zp_diag_did_you_mean(d, name, names.data, names.len)) help_with_python(d, name);
   return false;
 }
 

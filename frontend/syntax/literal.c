@@ -150,7 +150,8 @@ void zp_scan_foreign(zp_scan *scan, zp_span span, const char *found, const char 
 
 void zp_scan_foreign_comment(zp_scan *scan, zp_span span) {
   zp_span slashes = {span.file, span.begin, span.begin + 2};
-  zp_diag *diag = report(scan, slashes, "`//` does not start a comment");
+  bool is_block = zp_diags_source_text(scan->diags, span.file, NULL)[span.begin + 1] == '*';
+  zp_diag *diag = report(scan, slashes, is_block ? "`/*` does not start a comment" : "`//` does not start a comment");
   if (diag) zp_diag_help(diag, "comments start with `#`");
 }
 

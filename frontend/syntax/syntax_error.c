@@ -150,6 +150,18 @@ static bool explain_misspelling(zp_feed *feed, zp_diag *diag, const zp_expected 
   return true;
 }
 
+/* What follows the wrong token in the file. */
+static const char *source_after(const zp_feed *feed) {
+  return zp_diags_source_text(feed->scan.diags, feed->last.span.file, NULL) + feed->last.span.end;
+}
+
+/* Is the comma one of 1,024? */
+static bool groups_digits(const zp_feed *feed) {
+  const char *after = source_after(feed);
+  return feed->before_last.kind == NUMBER && feed->before_last.span.end == feed->last.span.begin &&
+         strspn(after, "0123456789") == 3;
+}
+
 /* What people mean by a token that is often wrong in the same way. */
 static void explain_token(zp_feed *feed, zp_diag *diag, const zp_expected *e) {
   int found = feed->last.kind;
@@ -160,8 +172,18 @@ static void explain_token(zp_feed *feed, zp_diag *diag, const zp_expected *e) {
     zp_diag_help(diag, "write `=`");
   else if (found == ASSIGN && has(e, COLON))
     zp_diag_help(diag, "a declaration needs a type: `name: [B, S]`");
+  else if (found == COMMA && key_place && groups_digits(feed))
+    zp_diag_help(diag, "digits are not grouped: write 300000, or 3e5");
   else if (found == COMMA && key_place)
     zp_diag_help(diag, "attributes need no separator: remove the comma");
+  else if (found == COMMA && has(e, RPAREN) && !has(e, COMMA))
+    zp_diag_help(diag, "a list is written in brackets: [0.9, 0.95]");
+  else if (found == DOT && source_after(feed)[0] == 'T')
+    zp_diag_help(diag, "a product with a transposed tensor is matmul(a, transpose(b))");
+  else if (found == AT)
+    zp_diag_help(diag, "a product of matrices is matmul(a, b)");
+  else if (found == LBRACE && feed->last.span.begin == 0)
+    zp_diag_help(diag, "is it JSON? This reads .dz files; plan files are for report, verify, explain, run, ...");
   else if (found == DOT && operand)
     zp_diag_help(diag, "write a digit before the point, as in 0.5");
   else if (found == RBRACE && !feed->open.len)
@@ -183,6 +205,8 @@ static bool explain_bracket(zp_feed *feed, zp_diag *diag, const zp_expected *e) 
   if (!open) return false;
   bool closes = has(e, open->open == '(' ? RPAREN : open->open == '[' ? RBRACKET : RBRACE);
   int found = feed->last.kind;
+  if (found == COMMA && has(e, RPAREN) && !has(e, COMMA)) return false; /* explain_token knows better */
+  if (found == AT) return false;
   bool declares =
       found == USE || found == LET || found == BLOCK || found == MODEL || (found >= DEVICE && found <= PLAN);
   bool outer = found == END || (open->open == '{' ? declares : true);

@@ -159,8 +159,12 @@ def ranges(words, count):
     return kept
 
 
+BUSY = ("warning[Z0706]", "warning: the machine is busy")  # ranks that share cores, other work: not of the page
+
+
 def shown(lines, options):
     """The lines that the page has, `...` where it leaves something out."""
+    lines = [line for line in lines if "measured" not in options or not line.startswith(BUSY)]
     if "without" in options:
         lines = [re.sub(options["without"], " ...", line) for line in lines]
     if "lines" in options:
@@ -186,7 +190,7 @@ def comparable(lines, options):
         return lines
     out = []
     for line in lines[:1] if "first" in options else lines:
-        if line.startswith(("warning[Z0706]", "warning: the machine is busy")):  # ranks that share cores
+        if line.startswith(BUSY):
             continue
         line = re.sub(r"products by .*?(?=,)", "products by #", line)
         line = re.sub(r"[-+]?\d[\d.,:]*(e[-+]?\d+)?", "#", line)

@@ -312,7 +312,7 @@ def check_words(tally):
         outcome = harness.zplan("explain", word)
         tally.check("explain %s" % word, outcome.status == 2 and near in outcome.err and not outcome.out, outcome.tail())
     outcome = harness.zplan("explain", "--reference", "nothing")
-    tally.check("no such page", outcome.status == 2 and "messages, man or json" in outcome.err, outcome.tail())
+    tally.check("no such page", outcome.status == 2 and "messages, runs, man or json" in outcome.err, outcome.tail())
 
 
 def check_man(tally):

@@ -108,6 +108,11 @@ static void store_bool(zp_reader *reader, const zp_env *env, const zp_field *fie
 
 static void store_word(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
   int word;
+  if (field->kind == ZP_FIELD_BLOCK && expr->kind == ZP_EXPR_STRING && strcmp(expr->text, field->words[0].text) != 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", field->key, expr->text);
+    zp_diag_help(d, "it is a block, `%s`, or \"%s\"", field->example, field->words[0].text);
+    return;
+  }
   if (zp_read_word(reader, env, expr, field->key, field->words, &word) && field->offset != ZP_CHECK_ONLY)
     *(int *)((char *)base + field->offset) = word;
 }
@@ -154,7 +159,7 @@ static bool check_form(zp_reader *reader, const zp_field *field, const zp_attr *
   zp_diag *d;
   if (wants_block) {
     d = zp_report(reader->diags, ZP_Z0305, attr->span, "`%s` is a block", field->key);
-    zp_diag_help(d, "write `%s { ... }`", field->key);
+    zp_diag_help(d, "write `%s`", field->example ? field->example : zp_format(reader->arena, "%s { ... }", field->key));
   } else if (attr->op == ZP_ATTR_BLOCK) {
     d = zp_report(reader->diags, ZP_Z0305, attr->key.span, "`%s` is not a block", field->key);
     zp_diag_help(d, "write `%s = ...`", field->key);

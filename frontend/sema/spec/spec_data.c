@@ -39,7 +39,8 @@ static const data_args unwritten = {
    .example = "path = \"" name "\"", .missing = "required"}
 #define ORDER \
   {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders, \
-   .example = "order = \"shuffled\"", .meaning = "whether samples are drawn in order or shuffled anew every epoch"}
+   .example = "order = \"shuffled\"", .meaning = "whether samples are drawn in order or shuffled anew every epoch"}, \
+  {"shuffle", ZP_FIELD_FOREIGN, .note = "write `order = \"shuffled\"`"}
 #define SEED(what) \
   {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE, \
    .meaning = "seed " what, .example = "seed = 1"}

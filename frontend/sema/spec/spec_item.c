@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* References to `device`, `node`, `fabric` items: by name, by dotted name, or called with arguments
  * (`workstation(memory = 1TB)`). */
+#include <ctype.h>
 #include "spec_internal.h"
 #include <zplan/buf.h>
 
@@ -33,8 +34,10 @@ bool zp_names_device(zp_reader *reader, const zp_env *env, const zp_expr *expr) 
 /* Names that have the last word of `name` as one of theirs: h100 is in dgx_h100 and h100_sxm, whose letters are not
  * near. "a, b"; NULL: there are none. */
 static const char *names_with(zp_reader *reader, zp_module *module, const char *name, zp_item_kind kind) {
-  const char *dot = strrchr(name, '.'), *word = dot ? dot + 1 : name;
+  const char *dot = strrchr(name, '.');
+  char *word = zp_strdup(reader->arena, dot ? dot + 1 : name);
   size_t n = strlen(word);
+  for (char *c = word; *c; c++) *c = (char)tolower((unsigned char)*c); /* A100 */
   zp_strings names = {0};
   zp_buf out = zp_buf_new(reader->arena);
   zp_module_names(reader->arena, module, 1u << kind, &names);
@@ -63,7 +66,10 @@ static void report_unknown_item(zp_reader *reader, const zp_env *env, const zp_e
   }
   const char *nodes = kind == ZP_ITEM_NODE ? names_with(reader, env->module, name, ZP_ITEM_NODE) : NULL,
              *devices = kind == ZP_ITEM_FABRIC ? NULL : names_with(reader, env->module, name, ZP_ITEM_DEVICE);
-  if (nodes) zp_diag_help(d, "there is %s", nodes);
+  if (nodes && strcmp(nodes, zp_format(reader->arena, "`%s`", name)) == 0)
+    zp_diag_help(d, "the library's is `std.%s`", name);
+  else if (nodes)
+    zp_diag_help(d, "there is %s", nodes);
   if (devices)
     zp_diag_help(d,
                  kind == ZP_ITEM_NODE ? "devices are %s, as in `node = std.hw.workstation(devices = 4 * NAME)`"

@@ -217,6 +217,16 @@ static bool read_limit(zp_reader *reader, const zp_env *env, const limit_key *ke
     return false;
   }
   if (!is_ordered(key) && !needs_equals_or_in(reader, key, attr)) return false;
+  if (attr->op != ZP_ATTR_IN && attr->value->kind == ZP_EXPR_LIST) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->value->span, "`%s` is compared with one value", key->key);
+    zp_diag_help(d, "one of several: `%s in [...]`", key->key);
+    return false;
+  }
+  if (key->words && attr->value->kind == ZP_EXPR_BOOL) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` is a word, not true or false", key->key);
+    zp_diag_note(d, "possible here: %s", words_text(reader->arena, key->words));
+    return false;
+  }
   if (!limit_values(reader, attr, &values)) return false;
   if (!is_ordered(key)) {
     for (int i = 0; i < values.len; i++)

@@ -30,7 +30,8 @@ static const zp_word precisions[] = {{"fp32", ZP_PREC_F32},
                                      {NULL, 0}}; /* zp_precision_name has them, too */
 
 static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  static const char *const short_names[] = {"fp16", "bf16", "half"};
+  static const char *const short_names[] = {"fp16", "bf16", "half"}, *const long_names[] = {"float16", "bfloat16",
+                                                                                            "amp"};
   zp_train *train = base;
   int word;
   const char *text;
@@ -40,13 +41,13 @@ static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *
   }
   const char *bare = zp_dotted_name(reader->arena, attr->value); /* with its quotes it would be wrong as well */
   bool is_short = false;
-  for (int i = 0; i < 3 && bare; i++) is_short |= strcmp(bare, short_names[i]) == 0;
+  for (int i = 0; i < 3 && bare; i++) is_short |= strcmp(bare, short_names[i]) == 0 || strcmp(bare, long_names[i]) == 0;
   if (is_short)
     text = bare;
   else if (!zp_read_string(reader, env, attr->value, "precision", &text))
     return;
   for (int i = 0; i < 3; i++) {
-    if (strcmp(text, short_names[i]) != 0) continue;
+    if (strcmp(text, short_names[i]) != 0 && strcmp(text, long_names[i]) != 0) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`precision` cannot be \"%s\"", text);
     zp_diag_help(d, "write `\"mixed_%s\"`: 16-bit compute, weights and optimizer kept in fp32",
                  i == 1 ? "bf16" : "fp16");
@@ -97,6 +98,11 @@ static const zp_field checkpoint_fields[] = {
      .missing = "the end of the training only"},
     {"keep", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_keep), .range = ZP_RANGE_ONE_OR_MORE,
      .meaning = "how many of the newest checkpoints stay", .example = "keep = 2"},
+    {"save_steps", ZP_FIELD_FOREIGN, .note = "write `every = 500`"},
+    {"save_interval", ZP_FIELD_FOREIGN, .note = "write `every = 500`"},
+    {"save_total_limit", ZP_FIELD_FOREIGN, .note = "write `keep = 2`"},
+    {"path", ZP_FIELD_FOREIGN, .note = "write `dir = \"out\"`"},
+    {"output_dir", ZP_FIELD_FOREIGN, .note = "write `dir = \"out\"`"},
     {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = checkpoint_formats,
      .meaning = "file format of the tensors", .example = "format = \"safetensors\"", .missing = "=\"safetensors\""},
 };
@@ -198,6 +204,18 @@ static const zp_field train_fields[] = {
      .note = "the learning rate is an argument of the optimizer: `optimizer = adamw(lr = 6e-4)`"},
     {"lr_scheduler", ZP_FIELD_FOREIGN, .note = "write `schedule = cosine(warmup = 100, min_lr = 6e-5)`"},
     {"gradient_clipping", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
+    {"grad_clip", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
+    {"max_grad_norm", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
+    {"max_steps", ZP_FIELD_FOREIGN, .note = "write `steps = 1000`"},
+    {"train_iters", ZP_FIELD_FOREIGN, .note = "write `steps = 1000`"},
+    {"weight_decay", ZP_FIELD_FOREIGN,
+     .note = "it is an argument of the optimizer: `optimizer = adamw(lr = 6e-4, weight_decay = 0.1)`"},
+    {"warmup", ZP_FIELD_FOREIGN, .note = "write `schedule = cosine(warmup = 100, min_lr = 6e-5)`"},
+    {"warmup_steps", ZP_FIELD_FOREIGN, .note = "write `schedule = cosine(warmup = 100, min_lr = 6e-5)`"},
+    {"dtype", ZP_FIELD_FOREIGN, .note = "write `precision = \"mixed_bf16\"`"},
+    {"num_train_epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
+    {"seq_length", ZP_FIELD_FOREIGN, .note = "the model has it: its parameter `S`, as in `model = gpt2(S = 1024)`"},
+    {"max_seq_length", ZP_FIELD_FOREIGN, .note = "the model has it: its parameter `S`, as in `model = gpt2(S = 1024)`"},
     {"fp8", ZP_FIELD_FOREIGN,
      .note = "products in 8 bits are neither planned nor trained; `precision = \"mixed_bf16\"` is the narrowest"},
     {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},

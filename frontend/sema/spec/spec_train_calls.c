@@ -199,11 +199,12 @@ static zp_function function_of(zp_arena *arena, zp_optimizer_kind kind) {
   const zp_optimizer *row = zp_optimizer_row(kind);
   zp_train *unwritten_train = ZP_NEW(arena, zp_train);
   set_unwritten(unwritten_train, row);
-  zp_field *fields = ZP_NEW_ARRAY(arena, zp_field, row->n_options);
+  zp_field *fields = ZP_NEW_ARRAY(arena, zp_field, row->n_options + 1);
   for (int i = 0; i < row->n_options; i++) fields[i] = field_of(&row->options[i]);
+  fields[row->n_options] = (zp_field){"learning_rate", ZP_FIELD_FOREIGN, .note = "here it is called `lr`"};
   const char *example = zp_format(arena, "%s(lr = %s)", row->name, row->example_lr);
   return (zp_function){
-      row->name, (int)kind, {row->name, fields, row->n_options, 0, unwritten_train}, row->meaning, example};
+      row->name, (int)kind, {row->name, fields, row->n_options + 1, 0, unwritten_train}, row->meaning, example};
 }
 
 /* Every number with a default, of all rows: is it written? Where it is not it has the default of its own optimizer, or
