@@ -35,7 +35,8 @@ typedef struct zp_moving_memo { /* of the point that was asked for last */
 } zp_moving_memo;
 static inline bool zp_same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && a->shard == b->shard && a->order == b->order;
+         a->data == b->data && zp_context_ranks(a) == zp_context_ranks(b) && a->shard == b->shard &&
+         a->order == b->order;
 }
 typedef struct zp_link_memo { /* of the degrees that were asked for last */
   bool known;
