@@ -38,13 +38,16 @@ faults of every call|2|16|python3 tests/fault/calls.py --every 1
 keys of configurations|1|16|python3 tests/interop/config_keys.py --all
 command|1|8|python3 tests/verify/command.py
 counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_counts\$
-searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(full|bounds|cuts|least_parts)\$
+searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|least_parts))\$
 texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_kernels_cuda_nvrtc\$
+code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_rowprog_(llvm|targets)\$
+emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
 plan-only build|1|8|python3 tests/verify/plan_only.py --build
+style|1|16|python3 tests/style/style.py
 damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800
 end
 }

@@ -41,9 +41,13 @@ static bool ask_cublas(zp_arena *arena, const char *path, cublas *out) {
   return answers;
 }
 
-static all_cublas find_cublas(zp_arena *arena) {
+/* Looked for once: opening a library of half a gigabyte takes most of a second. */
+static const all_cublas *find_cublas(void) {
+  static all_cublas all;
+  static zp_arena *arena; /* lives as long as the process */
+  if (arena) return &all;
+  arena = zp_arena_new("cuBLASLt");
   zpr_cuda_files *files = ZP_NEW(arena, zpr_cuda_files);
-  all_cublas all = {0};
   zpr_cuda_find_files("libcublasLt.so", files);
   for (int i = 0; i < files->n; i++) {
     cublas l = {0};
@@ -51,7 +55,7 @@ static all_cublas find_cublas(zp_arena *arena) {
     for (int k = 0; k < all.len && !known; k++) known = strcmp(all.data[k].real, l.real) == 0;
     if (!known) zp_push(arena, &all, l);
   }
-  return all;
+  return &all;
 }
 
 static const char *name_of(zp_arena *arena, const cublas *l) {
@@ -59,19 +63,19 @@ static const char *name_of(zp_arena *arena, const cublas *l) {
 }
 
 zp_strings zp_cublas_libraries(zp_arena *arena) {
-  all_cublas all = find_cublas(arena);
+  const all_cublas *all = find_cublas();
   zp_strings names = {0};
-  for (int i = 0; i < all.len; i++) zp_push(arena, &names, name_of(arena, &all.data[i]));
+  for (int i = 0; i < all->len; i++) zp_push(arena, &names, name_of(arena, &all->data[i]));
   return names;
 }
 
 const char *zp_cublas_library(zp_arena *arena, const char *arch, const char **error) {
-  all_cublas all = find_cublas(arena);
+  const all_cublas *all = find_cublas();
   int capability = atoi(arch + strcspn(arch, "0123456789"));
-  for (int i = 0; i < all.len; i++)
-    if (zpr_cublas_serves(all.data[i].major, all.data[i].minor, capability)) return name_of(arena, &all.data[i]);
-  *error = all.len == 0 ? "there is no libcublasLt.so.13 or .12"
-                        : zp_format(arena, "%s has no kernels for %s", name_of(arena, &all.data[0]), arch);
+  for (int i = 0; i < all->len; i++)
+    if (zpr_cublas_serves(all->data[i].major, all->data[i].minor, capability)) return name_of(arena, &all->data[i]);
+  *error = all->len == 0 ? "there is no libcublasLt.so.13 or .12"
+                         : zp_format(arena, "%s has no kernels for %s", name_of(arena, &all->data[0]), arch);
   return NULL;
 }
 

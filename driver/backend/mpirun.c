@@ -61,15 +61,28 @@ static void preload_loopback(zp_arena *arena) {
 }
 
 /* mpirun and every rank look for the machine's parts when they start. None of them needs to know PCI devices, whose
- * registers take 20 ms to read in a virtual machine, or the libraries of screens. */
+ * registers take 20 ms to read in a virtual machine, the libraries of screens, or libxml2: hwloc has a reader of its
+ * own. */
 static void hide_devices(void) {
   setenv("HWLOC_COMPONENTS", "-linux:pci,-pci", 0);
-  setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_pci.so,hwloc_gl.so,hwloc_opencl.so", 0);
+  setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_pci.so,hwloc_gl.so,hwloc_opencl.so,hwloc_xml_libxml.so", 0);
+}
+
+/* Trainers send and receive (runtime/comm/comm_mpi.c) and call nothing else: of collectives, one-sided messages, grids
+ * and files every rank would load all that Open MPI has. It starts with one of each. */
+static void push_parts(zp_arena *arena, zp_strings *argv) {
+  push_parameter(arena, argv, "coll", "basic,libnbc");
+  push_parameter(arena, argv, "osc", "sm");
+  push_parameter(arena, argv, "topo", "basic");
+  push_parameter(arena, argv, "io", "ompio");
+  push_parameter(arena, argv, "op", "^avx");
+  push_parameter(arena, argv, "reachable", "weighted");
 }
 
 static void push_local(zp_arena *arena, zp_strings *argv, const char *parent) {
   push_folders(arena, argv, parent);
   hide_devices();
+  push_parts(arena, argv);
   push_parameter(arena, argv, "pml", "ob1");
   push_parameter(arena, argv, "btl", "self,vader");
   push_parameter(arena, argv, "plm", "isolated");          /* it starts nothing on other machines */

@@ -26,6 +26,7 @@ static const zp_software profiles[] = {
     {.name = "fsdp-2023",
      .trainer = ZP_TRAINER_FSDP,
      .source_words = {"mosaicml"},
+     .engine = true,
      EAGER,
      .communicators = PLAN_GROUPS,
      .attention_slowdown = FIRST_FLASH_ATTENTION,

@@ -2,6 +2,10 @@
 /* Megatron-LM itself, by version. */
 #include "profiles.h"
 
+/* FlashAttention-3 on H100: forward 1.5 to 2.0 times as fast as the second, backward 1.5 to 1.75 (arXiv 2407.08608,
+ * section 4.1; from memory); cuDNN's is about as fast (the same figures). */
+#define SM90_ATTENTION_2025 1.6
+
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
@@ -10,6 +14,7 @@ static const zp_software profiles[] = {
      .trainer = ZP_TRAINER_MEGATRON,
      .newest = true,
      .source_words = {"model_table.png"},
+     .engine = true,
      EAGER,
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
@@ -26,6 +31,7 @@ static const zp_software profiles[] = {
     {.name = "megatron-core-2025",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"SimuMax"},
+     .engine = true,
      EAGER,
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
@@ -35,6 +41,26 @@ static const zp_software profiles[] = {
      .interleaves = true,
      .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "
               "(SimuMax simu_tools/megatron_scripts, run_pretrain_llama3.sh, cases \"cef\"; opened)"},
+    {.name = "megatron-bridge",
+     .trainer = ZP_TRAINER_MEGATRON,
+     .source_words = {"Megatron-Bridge"},
+     .engine = true,
+     .sm90_attention = SM90_ATTENTION_2025,
+     EAGER,
+     .communicators = MEGATRON_GROUPS,
+     .overlaps_tensor = true,
+     .overlaps_data = true,
+     .bucket_bytes = MCORE_BUCKET_BYTES / 2,
+     .blocking_messages = true,
+     .fused_loss = true,
+     .prints_allocator = true,
+     .interleaves = true,
+     .cuts_units = true,
+     .facts =
+         "Megatron-Core with Transformer Engine: gradients reduced in 16 bits, tensor collectives in user buffers "
+         "alongside products, but with NVFP4, no recomputation (NVIDIA-NeMo/Megatron-Bridge scripts/performance/"
+         "configs/llama: llama3_llm_pretrain.py, *_workload_base_configs.py; opened); tables count as layers where "
+         "126 are divided over 32 chunks"},
     {.name = "megatron-core-serial",
      .source_words = {"Megatron-Core without overlap"},
      EAGER,

@@ -17,10 +17,12 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
     const char *printed;
     zp_precision precision;
   } names[] = {
-      {"bf16", ZP_PREC_MIXED_BF16}, {"bfloat16", ZP_PREC_MIXED_BF16},
-      {"fp16", ZP_PREC_MIXED_FP16}, {"float16", ZP_PREC_MIXED_FP16},
-      {"half", ZP_PREC_MIXED_FP16}, {"fp32", ZP_PREC_F32},
-      {"float32", ZP_PREC_F32},     {"tf32", ZP_PREC_F32},
+      {"bf16", ZP_PREC_MIXED_BF16},  {"bfloat16", ZP_PREC_MIXED_BF16},
+      {"fp16", ZP_PREC_MIXED_FP16},  {"float16", ZP_PREC_MIXED_FP16},
+      {"half", ZP_PREC_MIXED_FP16},  {"fp32", ZP_PREC_F32},
+      {"float32", ZP_PREC_F32},      {"tf32", ZP_PREC_F32},
+      {"fp8", ZP_PREC_MIXED_BF16},   {"fp8_current", ZP_PREC_MIXED_BF16},
+      {"mxfp8", ZP_PREC_MIXED_BF16}, {"nvfp4", ZP_PREC_MIXED_BF16},
   };
   *precision = ZP_PREC_MIXED_BF16;
   for (size_t i = 0; run->precision && i < sizeof names / sizeof *names; i++)
@@ -34,7 +36,6 @@ enum { MOST_ACTIONS = 20000000 };
 /* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
 
 static bool has_context(const zp_measured *run) { return run->context > 1; }
-static bool has_shards(const zp_measured *run) { return run->shard > 1 && run->data > 1 && run->zero > 0; }
 static bool has_experts(const zp_measured *run) { return run->experts > 0; }
 static bool has_adapters(const zp_measured *run) { return run->adapters; }
 
@@ -45,7 +46,6 @@ static const struct {
     {has_adapters, "adapters (LoRA) are not built from a table's columns"},
     {has_experts, "experts are not built from a table's columns"},
     {has_context, "context parallelism is outside the planner's space"},
-    {has_shards, "ZeRO inside a group of the data ranks is outside the planner's space"},
 };
 
 /* Why the row is not a question for the planner; NULL when it is. */
@@ -129,13 +129,15 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   const zp_measured *run = q->run;
   zp_choice c = {.tensor = run->tensor, .pipeline = run->pipeline, .data = run->data, .microbatch = microbatch};
   c.zero = run->zero > 0 && run->data > 1 ? run->zero : 0;
+  if (c.zero > 0 && run->shard > 1 && run->shard < run->data) c.shard = run->shard;
   c.chunks = chunks;
   c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
   c.sequence = q->sharding->sequence;
   c.recompute = is(run->recompute, "full")        ? ZP_RECOMPUTE_FULL
                 : is(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
                                                   : ZP_RECOMPUTE_NONE;
-  if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  int64_t tables = q->software->cuts_units ? 2 : 0; /* which may be chunks of their own */
+  if (run->layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
       (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
@@ -169,8 +171,9 @@ static bool could_have_chunks(const question *q, int chunks, int64_t microbatch)
          run->batch / (run->data * microbatch) % run->pipeline == 0;
 }
 
-/* The people who ran it took the fastest that fitted. */
-static bool better(const zp_prediction *a, const zp_prediction *b) {
+/* The people who ran it took the fastest that fitted. What operands of 8 bits keep is not known. */
+static bool better(const question *q, const zp_prediction *a, const zp_prediction *b) {
+  if (q->software->product_rate > 0) return a->estimate.step_s < b->estimate.step_s;
   if (a->fits != b->fits) return a->fits;
   return a->fits ? a->estimate.step_s < b->estimate.step_s : a->peak_bytes < b->peak_bytes;
 }
@@ -182,7 +185,7 @@ static void price_chunks(const question *q, int64_t microbatch, zp_prediction *b
     if (q->run->chunks <= 0 && !could_have_chunks(q, v, microbatch)) continue;
     zp_prediction one = *best;
     zp_arena_mark mark = zp_arena_get_mark(q->arena);
-    if (price(q, microbatch, v, &one, why) && (!*found || better(&one, best))) {
+    if (price(q, microbatch, v, &one, why) && (!*found || better(q, &one, best))) {
       *best = one;
       *found = true;
     }
@@ -224,10 +227,13 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                 .run = &full,
                 .spec = spec_of(arena, &full, device),
                 .software = zp_software_of(run, &p.by_source)};
+  if ((p.why_not = zp_software_with_recipe(arena, &full, device, &q.software))) return p;
   q.spec->cluster.trainer = q.software->trainer;
   q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
+  p.device = name;
+  p.nodes = q.spec->cluster.nodes;
   if (!p.by_source) p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   /* tensor cores multiply fp32 with 10 bits of the fraction at half their rate in 16 bits (NVIDIA's data sheets) */

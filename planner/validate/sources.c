@@ -104,8 +104,8 @@ static void fill_system(zp_measured *run) {
 static bool says(const char *text, const char *word) { return text && strstr(text, word); }
 
 /* Megatron-Bridge prints 8-bit recipes as FP8-CS (current scaling), FP8-MX and MXFP8; two in one row are those of two
- * figures, of which the first is read. Its distributed optimizer is ZeRO 1, and with an `fsdp` degree Megatron-FSDP,
- * ZeRO 3, in groups of so many. */
+ * figures, of which the first is read; FP8 alone is its FP8-CS (scripts/performance/configs). Its distributed optimizer
+ * is ZeRO 1, and with an `fsdp` degree Megatron-FSDP, ZeRO 3, in groups of so many. */
 void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   (void)name;
   const char *printed = run->precision ? run->precision : "";
@@ -115,8 +115,7 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   run->adapters = says(run->notes, "LoRA");
   run->precision = says(printed, "NVFP4")                                     ? "nvfp4"
                    : says(printed, "MXFP8") || strcmp(printed, "FP8-MX") == 0 ? "mxfp8"
-                   : says(printed, "FP8-CS")                                  ? "fp8_current"
-                   : says(printed, "FP8")                                     ? "fp8"
+                   : says(printed, "FP8")                                     ? "fp8_current"
                    : says(printed, "BF16")                                    ? "bf16"
                                                                               : NULL;
   run->id = zp_format(arena, "bridge_%s_%s_%s_l%d", squeezed(arena, run->gpu), squeezed(arena, run->model),
@@ -156,6 +155,8 @@ void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   run->fits = -1;
 }
 
+enum { MOST_GPUS = 1000000 };
+
 /* Runs of examples/pretrain scripts: micro-batch 1, distributed optimizer, sequence parallelism with tensor ranks, no
  * overlap (simu_tools/megatron_scripts; opened). Its 405B has 16 heads of keys and values
  * (configs/models/llama3-405b_padding_128.json). */
@@ -175,7 +176,8 @@ void zp_fill_simumax(zp_arena *arena, zp_measured *run, const char *name) {
   fill_shape(arena, run);
   if (says(run->model, "405b")) run->kv_heads = 16;
   if (run->experts) run->dense_layers = 1; /* of the cut models (MOE_LAYER_FREQ of run_pretrain_deepseekv2.sh) */
-  run->gpus = run->tensor * run->pipeline * run->data * run->context;
+  double gpus = (double)run->tensor * run->pipeline * run->data * run->context;
+  run->gpus = gpus <= MOST_GPUS ? (int)gpus : MOST_GPUS; /* then they contradict the degrees */
   fill_system(run);
   run->microbatch = 1;
   run->batch *= run->data;

@@ -89,6 +89,8 @@ static zp_json *row_json(const zp_prediction *p) {
     zp_json_set_string(o, "not_predicted", p->why_not);
     return o;
   }
+  zp_json_set_string(o, "device", p->device);
+  zp_json_set_int(o, "nodes", p->nodes);
   zp_json_set_string(o, "software", p->software);
   zp_json_set_string(o, "assumed", p->assumed);
   zp_json *open = zp_json_set(o, "open", zp_json_object());

@@ -11,7 +11,6 @@ A row's range holds the middle 80 % of its runs where there are ten or more, els
 runs (ZP_POOL) holds the middle 80 % of the runs of all families, each family counting the same: a program that nobody measured is
 one more family.
 """
-import csv
 import json
 import os
 import re
@@ -22,7 +21,6 @@ import harness  # noqa: E402
 
 RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
 TABLE = os.path.join(harness.ROOT, "planner", "profiles", "families.def")
-VTRAIN = {"gpu": "A100", "n_gpus": "64", "gpus_per_node": "8"}  # of the runs of vtrain_multi, which have no such columns
 TENTH = 10  # runs from which on the outermost tenths are left out
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 /* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
@@ -31,8 +29,8 @@ HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 """
 
 
-def generation(gpu):
-    return re.match("[A-Z]+[0-9]+", gpu).group(0).lower()
+def generation(device):
+    return re.match("[a-z]+[0-9]+", device).group(0)
 
 
 def quantile(values, share):
@@ -44,14 +42,9 @@ def quantile(values, share):
 
 
 def predict(table):
-    ran = harness.zplan("validate", "--json", table)
-    with open(table, encoding="utf-8", newline="") as file:
-        published = {row["id"]: row for row in csv.DictReader(file) if "id" in row}
-    for row in json.loads(ran.out)["rows"]:
+    for row in json.loads(harness.zplan("validate", "--json", table).out)["rows"]:
         if row.get("error_pct") is not None:
-            run = published.get(row["id"], VTRAIN)
-            nodes = int(run["n_gpus"]) > int(run["gpus_per_node"] or 8)
-            yield (row["software"], generation(run["gpu"]), int(nodes)), row["family"].rstrip("_"), row["error_pct"]
+            yield (row["software"], generation(row["device"]), int(row["nodes"] > 1)), row["family"].rstrip("_"), row["error_pct"]
 
 
 def rows_of(tables):

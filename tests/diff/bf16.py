@@ -10,7 +10,7 @@
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
 3. 5 steps on one layout and 5 more on another end where 10 do; on the same layout to the last byte.
 4. 60 steps of examples/gpt_tiny.dz on a text reach the loss of fp32.
-5. The kernels of a GPU trainer compile where NVRTC is on this machine.
+5. The kernels of a GPU trainer compile where NVRTC is on this machine (fp16: cuda.py in tests/long.sh).
 
 Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
 So runs differ as the run on one rank differs from f64, which the test prints alongside; measured:

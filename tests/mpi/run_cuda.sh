@@ -10,7 +10,8 @@ export OMPI_MCA_orte_tmpdir_base="$tmp" # shared with other mpiruns, a start can
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 # Ranks on one machine: the other networks need not be looked for, and short messages are copied faster through shared memory.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
-export HWLOC_COMPONENTS=-linux:pci,-pci HWLOC_PLUGINS_BLACKLIST=hwloc_pci.so,hwloc_gl.so,hwloc_opencl.so # as driver/mpirun.c
+export OMPI_MCA_coll=basic,libnbc OMPI_MCA_osc=sm OMPI_MCA_topo=basic OMPI_MCA_io=ompio OMPI_MCA_op=^avx OMPI_MCA_reachable=weighted
+export HWLOC_COMPONENTS=-linux:pci,-pci HWLOC_PLUGINS_BLACKLIST=hwloc_pci.so,hwloc_gl.so,hwloc_opencl.so,hwloc_xml_libxml.so # as driver/mpirun.c
 failed=0
 
 ranks() { # N COMMAND...

@@ -61,7 +61,6 @@ Test(validate_tables, automodel_and_simumax) {
 /* What is read and not predicted says why; KV heads of their column come before those of the notes. */
 Test(validate_tables, axes_outside_the_space_are_named) {
   expect_left_out(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n", "context parallelism");
-  expect_left_out(OWN "1,1,8,,,2,,,,1,8,bf16,1,full,,1,\n", "ZeRO inside a group");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,mxfp8,1,full,,1,\n", "mxfp8");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "adapters");
   expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "experts");
@@ -87,6 +86,9 @@ Test(validate_tables, groups_that_divide_nothing) {
   expect_malformed(OWN "1,1,8,,,,16,,512,1,8,bf16,1,full,,1,\n", "experts without top_k");
   expect_malformed(OWN "1,1,8,,,3,,,,1,8,bf16,1,full,,1,\n", "shard_group is 3");
   expect_malformed(OWN "1,1,8,,,,,,,1,8,int4,1,full,,1,\n", "precision is `int4`, not one of");
+  expect_malformed("case,model,layers,tp,pp,dp,ep,cp,seq,microbatches,real_ms\n"
+                   "x,llama3-70b,4,1000000,1000000,1000000,1,1,4096,8,1\n",
+                   "tensor, pipeline and data ranks are not 1000000 GPUs");
 }
 
 /* Reasons are counted once for the whole report. */
@@ -112,4 +114,55 @@ Test(validate_tables, columns_have_texts) {
     zp_run_column c = zp_run_column_at(arena, i);
     cr_expect(c.holds && *c.holds && c.type, "%s", c.title);
   }
+}
+
+/* ---- products in 8 and 4 bits ---- */
+
+static const zp_device *hopper_or_blackwell(void *user, const char *name) {
+  static zp_device devices[2];
+  (void)user;
+  bool hopper = strcmp(name, "h100_sxm") == 0;
+  zp_device *d = &devices[hopper];
+  *d = a100;
+  d->name = hopper ? "h100_sxm" : "gb200";
+  d->arch = hopper ? "sm_90" : "sm_100";
+  d->flop_per_s_half = 989e12;
+  return hopper || strcmp(name, "gb200") == 0 ? d : NULL;
+}
+
+static zp_prediction predict_bridge(const char *system, const char *precision) {
+  zp_measured_table *t =
+      read_table(zp_format(arena,
+                           BRIDGE "a.md,26.04,Pre-Training Performance,LLAMA3_70B,%s,64,%s,256,1,8192,0,4,8,1,5,n/a,,"
+                                  "1664,731\n",
+                           system, precision));
+  cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
+  return zp_predict_run(arena, t, &t->runs.data[0], hopper_or_blackwell, NULL);
+}
+
+/* Layers run up to 1.9 times as fast, heads and attention do not, and casts take time. */
+Test(validate_tables, recipes_of_transformer_engine) {
+  zp_prediction half = predict_bridge("DGX-H100", "BF16"), eight = predict_bridge("DGX-H100", "FP8-CS"),
+                blocks = predict_bridge("DGX-H100", "MXFP8");
+  cr_assert(half.predicted && eight.predicted, "%s", half.predicted ? eight.why_not : half.why_not);
+  cr_expect_str_eq(eight.software, "megatron-bridge");
+  double faster = half.estimate.compute_s / eight.estimate.compute_s;
+  cr_expect(faster > 1.2 && faster < 1.9, "%g", faster);
+  cr_expect(!blocks.predicted && strstr(blocks.why_not, "h100_sxm multiplies in no mxfp8"));
+  zp_prediction scaled = predict_bridge("DGX-GB200", "MXFP8"), four = predict_bridge("DGX-GB200", "NVFP4");
+  cr_assert(scaled.predicted && four.predicted);
+  cr_expect(four.estimate.compute_s < 0.85 * scaled.estimate.compute_s);
+  cr_expect(four.estimate.tensor_comm_s > scaled.estimate.tensor_comm_s, "alongside nothing");
+}
+
+/* Rates are those of Transformer Engine: other programs' products in 8 bits are not priced with them. */
+Test(validate_tables, recipes_of_other_programs) {
+  const char *text = zp_format(
+      arena,
+      "id,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,n_gpus,tp,pp,dp,"
+      "micro_batch,global_batch,precision,zero_stage,recompute,measured_iter_s\n"
+      "f_a,pytorch/torchtitan,Llama,4,1024,16,4,4096,32000,512,H100-SXM5-80GB,8,450,8,1,1,8,1,8,fp8,3,full,1\n");
+  zp_measured_table *t = read_table(text);
+  zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], hopper_or_blackwell, NULL);
+  cr_expect(!p.predicted && strstr(p.why_not, "fp8 of fsdp is not priced"), "%s", p.why_not);
 }

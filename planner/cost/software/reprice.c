@@ -8,6 +8,7 @@
  * context copied into rows. Backward: four batched products, the derivatives of dropout and softmax (two read, one
  * written), the copy. Causality is a mask: nothing is skipped. */
 #include <math.h>
+#include <string.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
 
@@ -24,7 +25,7 @@ enum { HEAD_COPIES = 3 };
  * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
 enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
 enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
-/* The same on fp32 scores, which no fused kernel takes (is_kernel_available wants 16 bits): scale and mask. */
+/* fp32 scores, which no fused kernel takes (is_kernel_available wants 16 bits): scale and mask besides. */
 enum { PLAIN_SOFTMAX_PASSES = 2 + 2, PLAIN_SOFTMAX_GRAD_PASSES = 2 + 2, PLAIN_SOFTMAX_KERNELS = 3 - 1 };
 /* nanotron (src/nanotron/models/llama.py, CausalSelfAttention.forward): to [3, batch, sequence] (6), keys and values
  * joined (4) and turned (4), the result to [sequence, batch] (2); backward the result (2) and again for the weight
@@ -40,6 +41,7 @@ typedef struct pricer {
   double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
   const zp_graph *graph; /* of the current segment */
+  bool repeats;          /* it is a layer */
   double kernels;        /* of the current procedure */
 } pricer;
 
@@ -179,11 +181,63 @@ static void price_step(pricer *p, zp_step *step) {
     price_attention(p, step);
   else if (attention && p->software->attention_slowdown > 0)
     step->cost_s *= p->software->attention_slowdown;
+  const char *arch = p->machine->node->device.arch;
+  if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
+    step->cost_s /= p->software->sm90_attention;
   if (attention) add_copies(p, step);
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
   if (step->op == ZP_OP_CE_GRAD) step->cost_s += moved_logits_s(p, step);
+}
+
+/* ---- products in fewer bits ---- */
+
+static double elements_of(const pricer *p, const zp_step *step, int operand) {
+  const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[operand]].shape;
+  return (double)zp_shape_elements(shape, p->lowered->microbatch);
+}
+
+/* The gather among the steps before it that brings an operand of step i; NULL: none. */
+static zp_step *gather_before(const zp_procedure *procedure, int i) {
+  const zp_step *step = &procedure->steps.data[i];
+  for (int k = i - 1; k >= 0; k--) {
+    zp_step *other = &procedure->steps.data[k];
+    if (other->kind != ZP_STEP_NODE || other->op != ZP_OP_ALL_GATHER_SEQ) continue;
+    for (int b = 0; b < step->in.len; b++)
+      if (step->in.data[b] == other->out.data[0]) return other;
+  }
+  return NULL;
+}
+
+/* What is gathered along the sequence is cast before, a rank's share, and crosses the links so (Transformer Engine,
+ * docs/features/low_precision_training/performance_considerations). */
+static double cast_elements(pricer *p, const zp_procedure *procedure, int i) {
+  zp_step *gather = gather_before(procedure, i);
+  double elements = elements_of(p, &procedure->steps.data[i], 0);
+  if (!gather) return elements;
+  gather->cost_s *= p->software->gathered;
+  return elements / p->tensor;
+}
+
+/* Products of layers alone; heads stay in 16 bits (Transformer Engine: the modules of its layers). What two products
+ * read is cast once: forward an operand, backward the gradient of a result, for both of its products. */
+static void narrow_product(pricer *p, const zp_procedure *procedure, int i, bool forward) {
+  zp_step *step = &procedure->steps.data[i];
+  if (p->software->product_rate <= 0 || !p->repeats || step->kind != ZP_STEP_NODE) return;
+  if (zp_op_get_class(step->op) != ZP_CLASS_MATMUL) return;
+  double launch = p->machine->node->device.launch_s;
+  step->cost_s = launch + fmax(0, step->cost_s - launch) / p->software->product_rate;
+  int cast = step->node->in.data[0];
+  bool before = !forward && step->op == ZP_OP_MATMUL_WGRAD;
+  for (int k = i - 1; k >= 0 && !before; k--) {
+    const zp_step *other = &procedure->steps.data[k];
+    before =
+        other->kind == ZP_STEP_NODE && zp_op_get_class(other->op) == ZP_CLASS_MATMUL && other->node->in.data[0] == cast;
+  }
+  if (before) return;
+  step->cost_s += zp_cost_memory_bound(p->machine, cast_elements(p, procedure, i) * p->software->cast_bytes, 0);
+  p->kernels++;
 }
 
 /* Weight gradients of a micro-batch are added to those before them by kernels of their own. */
@@ -203,7 +257,10 @@ static double steps_s(const zp_procedure *procedure, int count) {
 
 static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
-  for (int i = 0; i < procedure->steps.len; i++) price_step(p, &procedure->steps.data[i]);
+  for (int i = 0; i < procedure->steps.len; i++) {
+    price_step(p, &procedure->steps.data[i]);
+    narrow_product(p, procedure, i, forward);
+  }
   if (p->software->overlaps_tensor)
     p->kernels +=
         zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
@@ -255,5 +312,8 @@ void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_
               .tensor = lowered->sharding->tensor,
               .taken = software->whole_pieces ? zp_cost_taken(machine, tensor) : 0,
               .selective = lowered->recompute == ZP_RECOMPUTE_SELECTIVE};
-  for (int i = 0; i < lowered->n_segments; i++) price_segment(&p, &lowered->segments[i]);
+  for (int i = 0; i < lowered->n_segments; i++) {
+    p.repeats = i > 0 && i < lowered->n_segments - 1;
+    price_segment(&p, &lowered->segments[i]);
+  }
 }

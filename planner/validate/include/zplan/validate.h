@@ -79,8 +79,10 @@ typedef struct zp_prediction {
   const char *why_not;         /* not predicted: the reason */
   const char *assumed;         /* what the row did not say and was taken, in words; NULL: nothing */
   ZP_VEC(zp_open_column) open; /* the same and what has a usual value, column by column */
-  const char *software;        /* name of the profile */
-  bool by_source;              /* which the row's source or its notes name; else its year was asked */
+  const char *device;          /* name in the library */
+  int nodes;
+  const char *software; /* name of the profile */
+  bool by_source;       /* which the row's source or its notes name; else its year was asked */
   zp_choice choice;
   zp_estimate estimate;
   double measured_s;  /* 0: the row has no speed */
