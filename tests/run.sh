@@ -63,8 +63,8 @@ sums rounded between nodes|python3 tests/diff/rounded_sums.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
 faults of every call|python3 tests/fault/calls.py --every 12
-plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1 --rounded 1
-answers that agree|python3 tests/fuzz/answers.py --count 100
+plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1 --rounded 1 --sharded 1
+answers that agree|python3 tests/fuzz/answers.py --count 60
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
@@ -94,6 +94,7 @@ Muon|python3 tests/diff/muon.py
 Adafactor|python3 tests/diff/adafactor.py
 frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
+context|python3 tests/diff/context.py --jobs 1
 recomputation|python3 tests/diff/recompute.py --jobs 1
 streams|python3 tests/diff/streams.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1

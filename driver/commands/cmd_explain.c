@@ -32,10 +32,11 @@ static bool is_file(const char *word) {
   return named || strchr(word, '/') || access(word, F_OK) == 0;
 }
 
-static int explain_word(zp_arena *arena, const char *word) {
+static int explain_word(zp_run_state *run, const char *word) {
+  zp_arena *arena = run->arena;
   const char *text = zp_explain_word(arena, word);
   if (text) {
-    zp_say(stdout, "%s", text);
+    zp_print_lines(run, stdout, text);
     return ZP_EXIT_OK;
   }
   zp_strings words = zp_explain_words(arena);
@@ -74,7 +75,7 @@ int zp_cmd_explain(zp_run_state *run) {
     if (o->files.len) return zp_usage_error("`zplan explain --reference` takes no file");
     return zp_print_reference(run, o->reference);
   }
-  if (o->files.len == 1 && !o->why_not && !is_file(o->files.data[0])) return explain_word(run->arena, o->files.data[0]);
+  if (o->files.len == 1 && !o->why_not && !is_file(o->files.data[0])) return explain_word(run, o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

@@ -75,6 +75,12 @@ static double attention_s(const pricer *p, const zp_step *step) {
                            backward);
 }
 
+/* Exchanges of heads, which are put together for every rank before or after: read and written once more. */
+static double exchange_s(const pricer *p, const zp_step *step, double bytes) {
+  bool heads = step->op == ZP_OP_SPREAD_HEADS || step->op == ZP_OP_RETURN_HEADS;
+  return zp_cost_all_to_all(&p->expert_link, bytes) + (heads ? zp_cost_memory_bound(p->machine, 2 * bytes, 0) : 0);
+}
+
 static double comm_s(const pricer *p, const zp_step *step) {
   double elements = (double)step->comm_elements, ranks = p->tensor_link.n;
   double bytes = step->op == ZP_OP_GATHER_STATS ? p->lowered->stat_bytes : p->lowered->compute_bytes;
@@ -82,7 +88,7 @@ static double comm_s(const pricer *p, const zp_step *step) {
   case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * bytes);
   case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(&p->tensor_link, elements * ranks * bytes);
   case ZP_WAY_REDUCE_SCATTER: return zp_cost_reduce_scatter(&p->tensor_link, elements * bytes);
-  case ZP_WAY_EXCHANGE: return zp_cost_all_to_all(&p->expert_link, elements * bytes);
+  case ZP_WAY_EXCHANGE: return exchange_s(p, step, elements * bytes);
   default: return 0; /* ENTER: nothing moves */
   }
 }
@@ -149,7 +155,7 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
   assert(zp_choice_has_degrees(c));
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data),
                 expert =
-                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
+                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order);
   zp_price_links(lowered, machine, &tensor, &expert);
 }
 

@@ -258,14 +258,14 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   double exposed = busiest.comm_s + busiest.expert_s + busiest.data_s + busiest.offload_s;
   e.step_s = step_seconds(&ends);
   e.tensor_comm_s = m * busiest.comm_s;
-  e.expert_comm_s = m * busiest.expert_s;
+  *(zp_context_ranks(&program->choice) > 1 ? &e.context_comm_s : &e.expert_comm_s) = m * busiest.expert_s;
   e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
   e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;
   e.optimizer_s = ends.optimizer_s;
   e.offload_s = m * busiest.offload_s + ends.offload_s + shown_seconds(&ends);
-  double explained =
-      e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
+  double explained = e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.context_comm_s + e.pipeline_comm_s +
+                     e.data_comm_s + e.optimizer_s + e.offload_s;
   e.bubble_s = fmax(0, e.step_s - explained);
   fill_stage_times(arena, &e, &run);
   const zp_software *software = software_of(machine);

@@ -218,13 +218,18 @@ static bool wants_whole_rows(const zp_step *step) {
          (class == ZP_CLASS_LOOKUP && step->op != ZP_OP_POSITION_GRAD);
 }
 
+/* Exchanges of heads put together what goes to a rank, so their own side may be columns of a wider tensor. */
+static bool takes_columns(const zp_step *step, int operand) {
+  return (step->op == ZP_OP_SPREAD_HEADS && operand == 0) || (step->op == ZP_OP_RETURN_HEADS && operand == 1);
+}
+
 static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
     if (!wants_whole_rows(step)) continue;
     for (int i = 0; i < step->in.len + step->out.len; i++) {
       const zp_buffer *b = &p->buffers.data[i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len]];
-      if (b->ld != b->cols)
+      if (b->ld != b->cols && !takes_columns(step, i))
         l->reason = zp_format(l->arena, "`%s` is a part of a wider tensor where %s needs one of its own", b->name,
                               step->node ? zp_op_name(step->op) : "the carried tensor");
     }
@@ -348,6 +353,11 @@ static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *mod
       if (feeds_lookup(segment->graph, segment->graph->params.data[i].tensor)) l->zero_first[param] = true;
     }
   }
+  for (int s = 0; s < model->segments.len && l->sharding->context > 1; s++) /* others have the rest of its rows */
+    for (int i = 0; i < l->sharding->local[s]->params.len; i++) {
+      const zp_param_use *use = &l->sharding->local[s]->params.data[i];
+      if (l->sharding->local[s]->tensors.data[use->tensor].position_parts > 1) l->zero_first[use->param] = true;
+    }
   for (int p = 0; p < model->params.len; p++) {
     if (uses[p] > 1 || model->params.data[p].sign_rate > 0) l->zero_first[p] = true;
     if (model->params.data[p].frozen) l->zero_first[p] = false;

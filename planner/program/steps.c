@@ -110,6 +110,16 @@ static int64_t bias_sum_bytes(const zp_lowering *l, const zp_node *node) {
   return l->lowered->param_elements[l->graph->params.data[node->param_grad.data[last]].param] * l->lowered->grad_bytes;
 }
 
+/* Elements of an exchange of heads where all positions are: every rank has a part for every other. */
+static int64_t exchanged_heads(const zp_lowering *l, const zp_node *node) {
+  int there = node->op == ZP_OP_SPREAD_HEADS ? node->out.data[0] : node->in.data[0];
+  return zp_shape_elements(&l->graph->tensors.data[there].shape, l->lowered->microbatch);
+}
+
+static bool exchanges_heads(const zp_node *node) {
+  return node->op == ZP_OP_SPREAD_HEADS || node->op == ZP_OP_RETURN_HEADS;
+}
+
 /* Scratch memory of a step: partial column sums, or a bias's sum; attention tiles (GPUs have theirs in shared memory),
  * and what backward on tensor cores knows of queries. 0: none. */
 static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int chunks) {
@@ -119,6 +129,10 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
       cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
     return cols * chunks * l->lowered->stat_bytes;
   }
+  /* What goes to a rank, or comes from it, stands together; sums of heads that several ranks had, side by side. */
+  if (exchanges_heads(node))
+    return exchanged_heads(l, node) * l->lowered->compute_bytes *
+           (node->op == ZP_OP_RETURN_HEADS && node->attr.heads % node->attr.parts ? 2 : 1);
   bool attends = node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD;
   bool grad = node->op == ZP_OP_ATTENTION_GRAD;
   int64_t positions = attends ? l->graph->tensors.data[node->in.data[grad ? 0 : 1]].shape.dim[1] : 0;
@@ -136,6 +150,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
 }
 
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
+  if (exchanges_heads(node)) return exchanged_heads(l, node);
   if (zp_op_get_class(node->op) != ZP_CLASS_COMM || node->op == ZP_OP_ENTER) return 0;
   return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
 }

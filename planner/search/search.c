@@ -17,8 +17,7 @@ void zp_plan_adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
   plan->machine = zp_machine_make(&plan->spec->cluster, plan->spec->train.precision, zp_choice_ranks(&c));
-  zp_sharding *sharding = zp_shard_experts(plan->arena, plan->spec->model, &plan->machine, c.tensor,
-                                           zp_expert_ranks(&c), c.sequence, &reason);
+  zp_sharding *sharding = zp_shard_choice(plan->arena, plan->spec->model, &plan->machine, &c, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
   plan->program = zp_program_make_priced(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);

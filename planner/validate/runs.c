@@ -227,7 +227,8 @@ static const char *check_groups(zp_arena *arena, const zp_measured *run) {
     return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert, (long long)run->experts);
   if (run->experts && !run->top_k && !run->unlike) return "experts without top_k";
   if (run->shard > 1 && run->data && (int64_t)run->data * context % run->shard != 0)
-    return zp_format(arena, "shard_group is %d, which does not divide %d data ranks", run->shard, run->data * context);
+    return zp_format(arena, "shard_group is %d, which does not divide %lld data ranks", run->shard,
+                     (long long)run->data * context);
   return NULL;
 }
 

@@ -155,6 +155,8 @@ void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   run->fits = -1;
 }
 
+enum { MOST_GPUS = 1000000 };
+
 /* Runs of examples/pretrain scripts: micro-batch 1, distributed optimizer, sequence parallelism with tensor ranks, no
  * overlap (simu_tools/megatron_scripts; opened). Its 405B has 16 heads of keys and values
  * (configs/models/llama3-405b_padding_128.json). */
@@ -174,7 +176,8 @@ void zp_fill_simumax(zp_arena *arena, zp_measured *run, const char *name) {
   fill_shape(arena, run);
   if (says(run->model, "405b")) run->kv_heads = 16;
   if (run->experts) run->dense_layers = 1; /* of the cut models (MOE_LAYER_FREQ of run_pretrain_deepseekv2.sh) */
-  run->gpus = run->tensor * run->pipeline * run->data * run->context;
+  double gpus = (double)run->tensor * run->pipeline * run->data * run->context;
+  run->gpus = gpus <= MOST_GPUS ? (int)gpus : MOST_GPUS; /* then they contradict the degrees */
   fill_system(run);
   run->microbatch = 1;
   run->batch *= run->data;

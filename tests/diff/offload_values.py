@@ -32,7 +32,6 @@ TABLE = (
     offloaded("gpt", "fp64", 1, 1, 1, {"activations": "host:8"}),
     offloaded("gpt", "fp64", 1, 1, 1, {"activations": "host:3"}, microbatch=2),
     offloaded("gpt", "fp64", 1, 1, 1, {"activations": "nvme:8"}, recompute="full"),
-    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, recompute="selective"),
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="gpipe", cut="block"),
     offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:8", "params": "host:8"}, schedule="interleaved", chunks=2),
     offloaded("llama", "fp64", 2, 1, 1, {"activations": "host:8"}, recompute="full", recompute_shard="tensor"),
@@ -41,20 +40,17 @@ TABLE = (
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
     # held whole by data ranks that own pieces of them: every owner's last elements are offloaded
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, zero=1),
-    offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:8"}, zero=2),
     offloaded("gpt", "fp64", 1, 1, 3, {"params": "host:5", "optimizer": "host:3"}, zero=1, batch=6),
     offloaded("gpt", "fp64", 2, 1, 2, {"params": "host:8", "optimizer": "nvme:8", "gradients": "host:8"}, zero=1),
     offloaded("moe", "fp64", 1, 1, 2, {"params": "host:3"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     # on disks
     offloaded("gpt", "fp64", 1, 1, 1, {"params": "nvme:8"}),
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:5", "activations": "nvme:8"}, zero=3, recompute="selective"),
-    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
     offloaded("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8", "gradients": "nvme:8"}),
     offloaded("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 2, 1, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, schedule="zb_v"),
     # gradients and parameters, the optimizer's state on the device
     BOTH,
-    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:3", "gradients": "nvme:5"}, zero=2, schedule="zb_h1"),
     offloaded("gpt", "fp64", 2, 1, 2, {"params": "nvme:5", "gradients": "nvme:3", "optimizer": "host:2"}, zero=1),
     offloaded("gpt", "fp64", 1, 2, 1, {"gradients": "nvme:8"}, microbatch=2),
@@ -80,6 +76,10 @@ TABLE = (
 )
 # With --all: tier, ZeRO, schedule and model of each stand in the table above as well, in other company.
 MORE = (
+    offloaded("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, recompute="selective"),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "host:8"}, zero=2),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
+    offloaded("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "gradients": "nvme:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
     offloaded("gpt", "fp64", 1, 1, 2, {"params": "nvme:3"}, zero=1),

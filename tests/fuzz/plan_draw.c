@@ -127,6 +127,17 @@ static void draw_schedule(fuzz *f, const family *of, zp_choice *c) {
   c->schedule = ZP_SCHEDULE_INTERLEAVED, c->chunks = 0; /* none was drawn: refused */
 }
 
+/* Groups of one rank are ZeRO 0. */
+static int draw_shard(fuzz *f, const zp_choice *c) {
+  const zp_limit *limit = &f->allowed->shard;
+  int found = 0, seen = 0;
+  if (!limit->set || c->zero == 0 || c->compress) return 0;
+  for (int ranks = 2; ranks <= c->data; ranks++)
+    if (c->data % ranks == 0 && ranks % zp_expert_ranks(c) == 0 && zp_limit_allows(limit, ranks) && one_in(f, ++seen))
+      found = ranks;
+  return found < c->data ? found : 0;
+}
+
 static void draw_zero(fuzz *f, zp_choice *c) {
   int seen = 0;
   c->zero = 0;
@@ -137,6 +148,7 @@ static void draw_zero(fuzz *f, zp_choice *c) {
   c->compress =
       c->data > 1 && c->zero == 0 && f->allowed->compress.set &&
       (!zp_limit_allows(&f->allowed->compress, 0) || (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
+  c->shard = draw_shard(f, c);
 }
 
 /* Classes leave in one order, in eighths, each when those before it that may leave are gone. A delayed update wants all

@@ -4,7 +4,7 @@
 model alone (price_plans.c), and laid alongside the certificate. None may be faster than the best plan less its gap, none may fit where
 the search says that nothing does, and the verifier has to call them sound.
 
-    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--delayed N] [--rounded N] [--only NUMBER] [--keep FOLDER]
+    plans.py [--count N] [--seed S] [--instances I] [--streams N] [--delayed N] [--rounded N] [--sharded N] [--only NUMBER] [--keep FOLDER]
 
       --count      plans in all (default 100000)
       --seed       where models, clusters and plans begin (default 1): the same seed, the same plans
@@ -12,6 +12,7 @@ the search says that nothing does, and the verifier has to call them sound.
       --streams    as many more whose layers have tensors in common (default 0)
       --delayed    as many more whose updates are delayed (default 0)
       --rounded    as many more whose sums of gradients are rounded to leave a node (default 0)
+      --sharded    as many more whose state may be divided in groups of data ranks (default 0)
       --only       one of these alone, by its number
       --keep       where the model and the plan file of a failure go, shrunk (default build/fuzz)
 
@@ -155,6 +156,12 @@ def round_sums(x, rng):
     x["gpus"] = max(x["gpus"], x.get("per_node", 8) + rng.randrange(1, 9))
 
 
+def shard_groups(x, rng):
+    """On several nodes, mostly so small that state has to be divided."""
+    x["settings"] = [setting for setting in x["settings"] if not setting.startswith("zero")] + ["shard >= 1"]
+    x["gpus"], x["batch"], x["memory"] = rng.choice((8, 12, 16, 32)), rng.choice((16, 24, 32, 64)), min(x["memory"], 8)
+
+
 def text_of(x):
     y = dict(x, host_bandwidth=x.get("host_bandwidth", 150), examples=os.path.join(harness.ROOT, "examples"), model=x["style"].format(**x))
     nodes = -(-x["gpus"] // x.get("per_node", 8))
@@ -233,13 +240,14 @@ def main():
     parser.add_argument("--streams", type=int, default=0)
     parser.add_argument("--delayed", type=int, default=0)
     parser.add_argument("--rounded", type=int, default=0)
+    parser.add_argument("--sharded", type=int, default=0)
     parser.add_argument("--only", type=int)
     parser.add_argument("--keep", default=os.path.join(harness.ROOT, "build", "fuzz"))
     options = parser.parse_args()
     harness.require_zplan()
     os.makedirs(options.keep, exist_ok=True)
     plain = len(KEPT) + options.instances
-    total, passed, failed, drawn, fit, verified = plain + options.streams + options.delayed + options.rounded, 0, 0, 0, 0, 0
+    total, passed, failed, drawn, fit, verified = plain + options.streams + options.delayed + options.rounded + options.sharded, 0, 0, 0, 0, 0
     for i in range(total):
         rng = random.Random("%d %d" % (options.seed, i))
         x = dict(KEPT[i]) if i < len(KEPT) else draw_instance(rng)
@@ -247,8 +255,10 @@ def main():
             x["style"] = MEMORY
         elif plain <= i < plain + options.streams + options.delayed:
             delay_updates(x, rng)
-        elif i >= plain:
+        elif plain <= i < total - options.sharded:
             round_sums(x, rng)
+        elif i >= plain:
+            shard_groups(x, rng)
         if options.only is not None and i != options.only:
             continue
         count, seed = -(-options.count // total), options.seed * 1000003 + i

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <zplan/answers.h>
 #include "planner_models.h"
+#include "sample.h"
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
@@ -221,12 +222,13 @@ static void check_relaxation(const zp_spec *spec, int devices, const zp_relaxati
   }
 }
 
-enum { MISFITS = 14 };
+enum { MISFITS = 24, GROWING = 32 };
 
 Test(answers, relaxations_fit_and_are_the_smallest) {
   unsigned seed = 5;
   int kinds[ZP_RELAX_HOST_MEMORY + 1] = {0};
-  for (int i = 0; i < MISFITS; i++) {
+  const int misfits = sample_of(MISFITS);
+  for (int i = 0; i < misfits; i++) {
     zp_spec *spec = random_misfit(&seed);
     int devices = spec->cluster.nodes * spec->cluster.node.devices;
     zp_plan *plan = search(spec, devices);
@@ -238,14 +240,14 @@ Test(answers, relaxations_fit_and_are_the_smallest) {
       check_relaxation(spec, devices, &all.data[k]);
     }
   }
-  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= MISFITS / 4 && kinds[ZP_RELAX_DEVICES] >= MISFITS / 4,
+  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= misfits / 4 && kinds[ZP_RELAX_DEVICES] >= misfits / 4,
             "%d and %d were checked", kinds[ZP_RELAX_DEVICE_MEMORY], kinds[ZP_RELAX_DEVICES]);
 }
 
 /* The space only grows with the memory, so the best plan never gets slower. */
 Test(answers, more_memory_is_never_worse) {
   unsigned seed = 11;
-  for (int i = 0; i < 20; i++) {
+  for (int i = 0; i < sample_of(GROWING); i++) {
     zp_spec *spec = random_misfit(&seed);
     int devices = spec->cluster.nodes * spec->cluster.node.devices;
     double before = INFINITY;

@@ -231,6 +231,7 @@ Test(kernels_cuda_nvrtc, mma_of_volta) {
 }
 
 Test(kernels_cuda_nvrtc, older_gpus_have_the_other_kernels) {
+  skip_until_long(); /* kernels of f32; which ones is decided in ten lines of zpd_kernels.cuh */
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);

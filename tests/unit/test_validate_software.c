@@ -118,3 +118,19 @@ Test(validate_software, collectives_of_eager_programs_wait) {
   double eager = predict(LIKE("someone", 32, 8, 1, 1, 1)).estimate.tensor_comm_s;
   cr_expect(eager > 24 * 6 * 16 * 24e-6, "%g", eager); /* 24 layers, two forward, two replayed, two back, 16 times */
 }
+
+static zp_step_range range_of(const char *program, const char *device, bool several) {
+  zp_cluster cluster = {.name = "c", .node.device = {.name = device, .has_bf16 = true}};
+  cr_assert(zp_software_find(program, &cluster.trainer, &cluster.software));
+  return zp_software_range(arena, &cluster, several, 100);
+}
+
+/* Runs of the program on the GPU; where there are fewer than five, those of all programs; of another maker none. */
+Test(validate_software, ranges_are_of_measured_runs) {
+  zp_step_range own = range_of("megatron-bridge", "gb200", false), pool = range_of("megatron", "v100_sxm2_32", true),
+                few = range_of("megatron-deepspeed-bf16", "a100_80", true);
+  cr_expect(own.known && own.runs >= 5 && strstr(own.family, "bridge"), "%s", own.source);
+  cr_expect(pool.known && pool.runs > 300 && pool.low_s < 100 && pool.high_s > 130, "%s", pool.source);
+  cr_expect(few.known && few.runs == pool.runs, "%s", few.source);
+  cr_expect(!range_of("megatron", "mi300x", true).known);
+}

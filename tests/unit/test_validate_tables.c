@@ -86,6 +86,9 @@ Test(validate_tables, groups_that_divide_nothing) {
   expect_malformed(OWN "1,1,8,,,,16,,512,1,8,bf16,1,full,,1,\n", "experts without top_k");
   expect_malformed(OWN "1,1,8,,,3,,,,1,8,bf16,1,full,,1,\n", "shard_group is 3");
   expect_malformed(OWN "1,1,8,,,,,,,1,8,int4,1,full,,1,\n", "precision is `int4`, not one of");
+  expect_malformed("case,model,layers,tp,pp,dp,ep,cp,seq,microbatches,real_ms\n"
+                   "x,llama3-70b,4,1000000,1000000,1000000,1,1,4096,8,1\n",
+                   "tensor, pipeline and data ranks are not 1000000 GPUs");
 }
 
 /* Reasons are counted once for the whole report. */

@@ -24,7 +24,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
     ("examples/gpt_tiny.dz", "--ranks", "5", "--set", "tensor=2", "--set", "pipeline=2", "--set", "idle=1"),
-    ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "zero=1"),
+    ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1"),
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=2", "--set", "plan.data=2", "--set", 'schedule="zb_h1"', "--set", "zero=3"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2", "--set", "loss_chunks=4"),

@@ -86,6 +86,31 @@ def widths():
         expect("width %d" % columns, status == 0 and want - 12 <= most <= want, (status, most, terminal.text[:500]))
 
 
+def verbs(folder):
+    """Every verb that prints a table: as wide as the screen, words whole in 80 columns, ASCII without a locale, and no complaint of a reader
+    that goes away."""
+    plans = [folder + "/a.json", folder + "/b.json"]
+    for plan, setting in zip(plans, ("pipeline=1", "pipeline=2")):
+        subprocess.run([ZPLAN, TINY, "--ranks", "4", "--set", setting, "-o", plan], check=True, capture_output=True)
+    whole = (["compare", *plans], ["diff", *plans], ["check", ROOT + "/examples/moe_tiny.dz"], ["models", "llama"], ["machines"])
+    for words in (*whole, ["explain", TINY, "--why-not", "tensor=2"], ["explain", "train.batch"], ["doctor"], [TINY, "--gpus", "1..2"], [TINY, "--pareto"]):
+        name, text = " ".join(os.path.basename(word) for word in words[:3]), {}
+        for columns in (20, 80, 400) if words in whole else (20,):
+            done = subprocess.run([ZPLAN, *words], capture_output=True, text=True, env=dict(os.environ, LC_ALL="POSIX", COLUMNS=str(columns)))
+            text[columns] = done.stdout
+            most = max(map(len, done.stdout.splitlines()))
+            expect("%s in %d columns" % (name, columns), done.returncode in (0, 4) and most <= columns, (done.returncode, most, done.stderr[:300]))
+            expect(name + ": ASCII, no colours", done.stdout.isascii() and "\x1b" not in done.stdout, done.stdout[:300])
+        broken = {word for word in set(text.get(400, "").split()) - set(text.get(80, "").split()) if "/" not in word}
+        expect(name + ": words are whole", not broken, broken)
+    for words in (["models"], ["completion", "bash"]):
+        reader = subprocess.Popen([ZPLAN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        reader.stdout.readline()
+        reader.stdout.close()
+        said = reader.stderr.read()
+        expect(words[0] + ": a reader that goes away", reader.wait() in (0, -signal.SIGPIPE) and not said, (reader.returncode, said))
+
+
 def colours():
     for name, variables, args, want in (("a terminal", {}, [], True), ("NO_COLOR", {"NO_COLOR": "1"}, [], False), ("TERM=dumb", {"TERM": "dumb"}, [], False),
                                         ("--color never", {}, ["--color", "never"], False), ("--color always", {"NO_COLOR": "1"}, ["--color", "always"], True)):
@@ -157,6 +182,7 @@ def quiet():
 def main():
     with tempfile.TemporaryDirectory(prefix="zplan-terminal-") as folder:
         widths()
+        verbs(folder)
         colours()
         quiet()
         interrupted(folder)

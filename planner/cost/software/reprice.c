@@ -25,7 +25,7 @@ enum { HEAD_COPIES = 3 };
  * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
 enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
 enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
-/* The same on fp32 scores, which no fused kernel takes (is_kernel_available wants 16 bits): scale and mask. */
+/* fp32 scores, which no fused kernel takes (is_kernel_available wants 16 bits): scale and mask besides. */
 enum { PLAIN_SOFTMAX_PASSES = 2 + 2, PLAIN_SOFTMAX_GRAD_PASSES = 2 + 2, PLAIN_SOFTMAX_KERNELS = 3 - 1 };
 /* nanotron (src/nanotron/models/llama.py, CausalSelfAttention.forward): to [3, batch, sequence] (6), keys and values
  * joined (4) and turned (4), the result to [sequence, batch] (2); backward the result (2) and again for the weight

@@ -20,7 +20,8 @@
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && a->shard == b->shard && a->order == b->order;
+         a->data == b->data && zp_context_ranks(a) == zp_context_ranks(b) && a->shard == b->shard &&
+         a->order == b->order;
 }
 
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);

@@ -24,6 +24,7 @@ typedef struct zp_variant {
   int tensor;
   int groups;                      /* index of the tensor groups that it is priced on */
   int expert;                      /* ranks of an expert group, 1: none */
+  int context;                     /* of a context group; then there are no expert groups, and the next are its: */
   zp_group_link expert_link;       /* of more than one: all that prices know of where they stand in a plain cluster */
   int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
   bool sequence;
@@ -60,7 +61,7 @@ typedef struct zp_variant {
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
 typedef struct zp_sharding_try {
-  int expert;
+  int expert, context;
   bool sequence;
   const zp_sharding *sharding;
   zp_lowered_list lowered[2];  /* one of every micro-batch and mode: layers whole, and in parts */

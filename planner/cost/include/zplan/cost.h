@@ -52,7 +52,7 @@ typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
   double comm_s;                /* part of both: tensor-parallel communication */
-  double expert_s;              /* part of both: exchanges in expert groups */
+  double expert_s;              /* part of both: exchanges in expert or context groups */
   double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
 } zp_stage_time;
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,

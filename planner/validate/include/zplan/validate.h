@@ -81,8 +81,8 @@ typedef struct zp_prediction {
   ZP_VEC(zp_open_column) open; /* the same and what has a usual value, column by column */
   const char *device;          /* name in the library */
   int nodes;
-  const char *software;        /* name of the profile */
-  bool by_source;              /* which the row's source or its notes name; else its year was asked */
+  const char *software; /* name of the profile */
+  bool by_source;       /* which the row's source or its notes name; else its year was asked */
   zp_choice choice;
   zp_estimate estimate;
   double measured_s;  /* 0: the row has no speed */
