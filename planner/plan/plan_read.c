@@ -92,8 +92,7 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && read_context(degrees, c) && read_experts(degrees, c) &&
-         read_shard(degrees, c) &&
-         (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
+         read_shard(degrees, c) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
          c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
          read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
 }

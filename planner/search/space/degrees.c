@@ -316,11 +316,13 @@ static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
 static void try_contexts(degrees_walk *w, int tensor, int pipeline) {
   const zp_limit *limit = &w->progress->in->constraints->context;
   int most = limit->set ? w->progress->in->devices / tensor / pipeline : 1;
-  for (int context = 1; context <= most; context++)
-    if (!limit->set || zp_limit_allows(limit, context))
-      try_data(w, tensor, pipeline, context);
-    else
-      count(w, ZP_REJECT_CONSTRAINT);
+  bool any = false;
+  for (int context = 1; context <= most; context++) {
+    if (limit->set && !zp_limit_allows(limit, context)) continue;
+    any = true;
+    try_data(w, tensor, pipeline, context);
+  }
+  if (!any) count(w, ZP_REJECT_CONSTRAINT);
 }
 
 static void try_pipelines(degrees_walk *w, int tensor) {
