@@ -149,16 +149,6 @@ static zp_stage_time busiest_stage(const zp_pipeline_run *run) {
   return busiest;
 }
 
-static double procedure_flop(const zp_procedure *procedure) {
-  double flop = 0;
-  for (int i = 0; i < procedure->steps.len; i++) {
-    zp_op_class class = zp_op_get_class(procedure->steps.data[i].op);
-    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_ATTENTION)
-      flop += procedure->steps.data[i].flop;
-  }
-  return flop;
-}
-
 /* Matrix products and attention, as model FLOPs count them, recomputation and padding included. */
 static double hardware_flop(const zp_program *program) {
   const zp_choice *c = &program->choice;
@@ -167,7 +157,7 @@ static double hardware_flop(const zp_program *program) {
     for (int r = 0; r < program->stages[s].runs.len; r++) {
       const zp_run *run = &program->stages[s].runs.data[r];
       const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
-      flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
+      flop += (double)run->count * (segment->forward.product_flop + segment->backward.product_flop);
     }
   return flop * (double)program->microbatches * c->tensor * c->data;
 }

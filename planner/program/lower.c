@@ -35,8 +35,8 @@ static bool *find_needed(const zp_lowering *l) {
 
 static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
   zp_step step = {.kind = ZP_STEP_COPY, .workspace = -1};
-  zp_push(l->arena, &step.in, from);
-  zp_push(l->arena, &step.out, to);
+  zp_push(l->details, &step.in, from);
+  zp_push(l->details, &step.out, to);
   step.bytes = 2.0 * (double)(p->buffers.data[to].rows * p->buffers.data[to].cols * l->lowered->compute_bytes);
   zp_push(l->scratch, &p->steps, step);
 }
@@ -138,9 +138,9 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
   bind_outputs(l, p, buffer_of, &out, copy);
   if (l->shard) { /* the first tensor of its own stands where all of them begin */
     zp_step keep = {.kind = ZP_STEP_KEEP_SHARD, .workspace = -1};
-    zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[next_own(l, 0)]));
+    zp_push(l->details, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[next_own(l, 0)]));
     int kept = kept_shard_buffer(l, p);
-    zp_push(l->arena, &keep.out, kept);
+    zp_push(l->details, &keep.out, kept);
     keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
     zp_push(l->scratch, &p->steps, keep);
   }
@@ -163,7 +163,7 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
   const zp_graph *g = l->graph;
   int64_t all = l->out->carry_kept_elements * l->lowered->sharding->tensor;
   zp_step gather = {.kind = ZP_STEP_GATHER_SHARD, .workspace = -1, .comm_elements = l->out->carry_kept_elements};
-  zp_push(l->arena, &gather.in, kept_shard_buffer(l, p));
+  zp_push(l->details, &gather.in, kept_shard_buffer(l, p));
   int first = next_own(l, 0);
   bool one = next_own(l, first + 1) == g->carry_in.len;
   zp_buffer whole = shaped_like(l, g->carry_in.data[first], "x");
@@ -184,7 +184,7 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
     part.tensor = tensor;
     buffer_of[tensor] = zp_lower_add_buffer(l, p, part);
   }
-  zp_push(l->arena, &gather.out, b);
+  zp_push(l->details, &gather.out, b);
   gather.bytes = 2.0 * (double)p->buffers.data[b].bytes;
   zp_push(l->scratch, &p->steps, gather);
 }
@@ -236,6 +236,16 @@ static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
   }
 }
 
+/* What they name is in scratch memory. */
+static void leave_details(zp_procedure *p) {
+  p->buffers.len = 0;
+  for (int i = 0; i < p->steps.len; i++) {
+    zp_step *step = &p->steps.data[i];
+    memset(&step->in, 0, sizeof step->in);
+    memset(&step->out, 0, sizeof step->out);
+  }
+}
+
 /* From where it grew to where it stays. */
 static void move_procedure(zp_arena *arena, zp_procedure *p) {
   zp_buffer *buffers = ZP_NEW_ARRAY(arena, zp_buffer, p->buffers.len);
@@ -262,6 +272,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   zp_segment_program *out = &lowered->segments[index];
   zp_arena_mark mark = zp_arena_get_mark(scratch);
   zp_lowering l = {.arena = arena, .scratch = scratch, .lowered = lowered, .out = out};
+  l.details = lowered->outline ? scratch : arena;
+  l.steps = lowered->outline ? lowered->outline : arena;
   l.graph = out->graph = graph;
   zp_lower_set_carries(arena, lowered, index, out);
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
@@ -304,10 +316,11 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   out->reads_numbers = zp_graph_reads_numbers(out->graph);
   if (has_products(&out->forward) || has_products(&out->backward))
     out->products_bytes = zp_products_bytes(lowered->spec);
-  move_procedure(arena, &out->forward);
-  move_procedure(arena, &out->backward);
-  move_procedure(arena, &out->split);
-  move_procedure(arena, &out->loss);
+  zp_procedure *const all[] = {&out->forward, &out->backward, &out->split, &out->loss};
+  for (int i = 0; i < 4; i++) {
+    if (lowered->outline) leave_details(all[i]);
+    move_procedure(l.steps, all[i]);
+  }
   zp_arena_rewind(scratch, mark);
 }
 
@@ -409,6 +422,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   l->recompute_shard = zp_stage_mode_split(what->mode);
   l->loss_chunks = what->loss_chunks;
   l->splits = what->splits;
+  l->outline = what->outline;
   set_formats(l, &spec->train, spec->cluster.software);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;
@@ -429,7 +443,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
     const zp_graph *graph = graph_to_lower(l, s, reason);
     if (!zp_lower_find_segment(arena, l, s, graph, before)) lower_segment(arena, scratch, l, s, graph, reason);
   }
-  zero_unreached(scratch, l, model);
+  if (!l->outline) zero_unreached(scratch, l, model);
   zp_arena_free(scratch);
   return *reason ? NULL : l;
 }

@@ -167,7 +167,7 @@ bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_s
 
 static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_ints *tensors) {
   int n = tensors->len;
-  zp_ints buffers = {ZP_NEW_ARRAY(l->arena, int, n), n, n};
+  zp_ints buffers = {ZP_NEW_ARRAY(l->details, int, n), n, n};
   for (int i = 0; i < n; i++) buffers.data[i] = zp_lower_buffer(l, p, buffer_of, tensors->data[i]);
   return buffers;
 }
@@ -176,17 +176,17 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
   step.in = buffers_of(l, p, buffer_of, &node->in);
   step.out = buffers_of(l, p, buffer_of, &node->out);
-  zp_reserve(l->arena, &step.sums, node->param_grad.len);
+  zp_reserve(l->steps, &step.sums, node->param_grad.len);
   for (int i = 0; i < node->param_grad.len; i++) {
     int use = node->param_grad.data[i];
     zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
-    zp_push(l->arena, &step.sums, sum);
+    zp_push(l->steps, &step.sums, sum);
   }
   step.row_chunks = row_chunks(l, node);
   int64_t scratch = workspace_bytes(l, node, step.row_chunks);
   if (scratch > 0)
     step.workspace = zp_lower_add_buffer(l, p,
-                                         (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),
+                                         (zp_buffer){.name = zp_format(l->details, "%s.workspace", node->name),
                                                      .place = ZP_AT_TRANSIENT,
                                                      .rows = 1,
                                                      .cols = scratch / l->lowered->compute_bytes,

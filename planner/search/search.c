@@ -221,6 +221,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
 static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_machine *machine) {
   s->in = in;
   s->kept = zp_arena_new_alongside("search.kept", s->arena);
+  s->steps = zp_arena_new_alongside("search.steps", s->arena);
   s->machine = *machine;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);
@@ -263,6 +264,7 @@ void zp_search_end(zp_search_progress *progress) {
   if (!progress->s) return;
   zp_arena *arena = progress->s->arena; /* the cache lies in it */
   zp_arena_free(progress->s->kept);
+  zp_arena_free(progress->s->steps);
   zp_arena_free(arena);
   progress->s = NULL;
 }

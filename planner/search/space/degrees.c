@@ -89,6 +89,22 @@ static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
   return &s->groups.data[index].all;
 }
 
+/* What variants are made for: degrees and rank orders whose expert groups are on equal links ask for the same. On
+ * several node types nothing is remembered, because ranks between those of a group count, too. */
+static zp_runnable of_expert_groups(zp_search_cache *s, const zp_choice *choice) {
+  if (zp_has_types(s)) return measure_all(s, *choice);
+  int index = zp_use_groups(s, choice->tensor);
+  const zp_group_link *link = zp_expert_link(s, choice);
+  zp_expert_runnable known = {.expert = zp_expert_ranks(choice), .context = zp_context_ranks(choice), .link = *link};
+  for (int i = s->groups.data[index].experts.len - 1; i >= 0; i--) {
+    const zp_expert_runnable *e = &s->groups.data[index].experts.data[i];
+    if (e->expert == known.expert && e->context == known.context && zp_same_link(&e->link, &known.link)) return e->all;
+  }
+  known.all = measure_all(s, *choice);
+  if (!known.all.incomplete) zp_push(s->arena, &s->groups.data[index].experts, known);
+  return known.all;
+}
+
 /* ---- bounds ---- */
 
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
@@ -183,7 +199,7 @@ static void consider_orders(zp_search_cache *s, zp_degrees *d, zp_choice choice,
   }
   for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1) && !found->incomplete; order++) {
     choice.order = (zp_rank_order)order;
-    zp_runnable all = measure_all(s, choice);
+    zp_runnable all = of_expert_groups(s, &choice);
     consider(s, d, &choice, &all, found);
   }
 }

@@ -106,7 +106,8 @@ static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_shard
   return NULL;
 }
 
-/* Pieces are added to the procedures of the variant without them. */
+/* Pieces are added to the procedures of the variant without them. Other programs' segments take more than their steps
+ * say: no outlines. */
 static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *whole = NULL;
   if (v->fine) {
@@ -120,19 +121,18 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
   const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
-  const zp_procedures_for what = {
-      .microbatch = v->microbatch, .mode = v->mode, .loss_chunks = v->loss_chunks, .splits = s->in->splits};
+  const zp_procedures_for what = {.microbatch = v->microbatch,
+                                  .mode = v->mode,
+                                  .loss_chunks = v->loss_chunks,
+                                  .splits = s->in->splits,
+                                  .outline = s->machine.cluster->software ? NULL : s->steps};
   zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
                               : zp_lower_for(s->arena, s->in->spec, t->sharding, &what, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }
 
-/* Makes the variant of one mode, priced on one set of node types. */
-static void make_variant(zp_search_cache *s, zp_variant *v) {
-  s->work += ZP_VARIANT_WORK;
-  v->lowered = lower(s, v);
-  if (!v->lowered) return;
+static void price(zp_search_cache *s, const zp_variant *v) {
   if (zp_has_types(s)) {
     zp_machine machine = zp_machine_of_types(&s->machine, v->types);
     zp_choice c = {.tensor = v->tensor,
@@ -149,6 +149,17 @@ static void make_variant(zp_search_cache *s, zp_variant *v) {
   } else {
     zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->expert_link);
   }
+  if (v->lowered->outline) zp_pack_outline(s->arena, v->lowered);
+}
+
+/* Makes the variant of one mode, priced on one set of node types. */
+static void make_variant(zp_search_cache *s, zp_variant *v) {
+  s->work += ZP_VARIANT_WORK;
+  zp_arena_mark mark = zp_arena_get_mark(s->steps);
+  v->lowered = lower(s, v);
+  if (v->lowered) price(s, v);
+  zp_arena_rewind(s->steps, mark);
+  if (!v->lowered) return;
   count_elements(s, v);
   zp_measure_units(s, v, &v->lowered, 1);
 }
@@ -209,8 +220,17 @@ static bool lower_on_nodes(zp_search_cache *s, const zp_choice *c, const zp_vari
   return true;
 }
 
+const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo.experts;
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){
+        true, *c,
+        zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order)};
+  return &memo->link;
+}
+
 /* What of a choice procedures and their prices depend on; groups: its tensor groups. */
-static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int groups) {
+static zp_variant variant_like(zp_search_cache *s, const zp_choice *c, int groups) {
   zp_variant v = {.tensor = c->tensor,
                   .groups = groups,
                   .expert = zp_expert_ranks(c),
@@ -220,7 +240,7 @@ static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int
                   .loss_chunks = zp_loss_chunks(c),
                   .fine = c->fine};
   if (zp_exchange_ranks(c) == 1) return v;
-  v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order);
+  v.expert_link = *zp_expert_link(s, c);
   if (!zp_has_types(s)) return v;
   v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
   v.expert_ranks = s->machine.devices;

@@ -76,6 +76,13 @@ typedef struct zp_runnable {
   bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
 } zp_runnable;
 
+/* zp_runnable of tensor groups with expert or context groups of one size on one link, in a plain cluster. */
+typedef struct zp_expert_runnable {
+  int expert, context;
+  zp_group_link link;
+  zp_runnable all;
+} zp_expert_runnable;
+
 /* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
  * same procedures and prices where these are equal. */
 typedef struct zp_tensor_groups {
@@ -83,9 +90,10 @@ typedef struct zp_tensor_groups {
   int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
   zp_machine machine;
   zp_group_link link;
-  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
-  bool measured;                     /* the next is known */
-  zp_runnable all;
+  ZP_VEC(zp_sharding_try) shardings;  /* made on demand */
+  bool measured;                      /* the next is known */
+  zp_runnable all;                    /* without expert groups */
+  ZP_VEC(zp_expert_runnable) experts; /* with them */
 } zp_tensor_groups;
 
 #endif
