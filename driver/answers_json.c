@@ -8,7 +8,8 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json *o = zp_json_object();
   zp_json_set_int(o, "tensor", c->tensor);
   zp_json_set_int(o, "pipeline", c->pipeline);
-  zp_json_set_int(o, "data", c->data);
+  zp_json_set_int(o, "data", zp_replicas(c));
+  if (zp_context_ranks(c) > 1) zp_json_set_int(o, "context", c->context);
   zp_json_set_int(o, "expert", zp_expert_ranks(c));
   if (c->shard > 0) zp_json_set_int(o, "shard", c->shard);
   zp_json_set_int(o, "zero", c->zero);

@@ -275,8 +275,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   *error = zp_choice_refusal(choice, spec);
   if (!*error) *error = zp_choice_refusal_complete(choice, spec);
   if (*error) return NULL;
-  const zp_sharding *sharding = zp_shard_experts(arena, spec->model, &plan->machine, choice->tensor,
-                                                 zp_expert_ranks(choice), choice->sequence, error);
+  const zp_sharding *sharding = zp_shard_choice(arena, spec->model, &plan->machine, choice, error);
   if (!sharding) return NULL;
   zp_lowered **lowered = zp_lower_stages(arena, spec, sharding, choice, error);
   if (!lowered) return NULL;
@@ -286,9 +285,9 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
                        (long long)lowered[0]->n_units);
     return NULL;
   }
-  if (spec->train.batch % (choice->data * choice->microbatch) != 0) {
+  if (spec->train.batch % (zp_replicas(choice) * choice->microbatch) != 0) {
     *error = zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld",
-                       (long long)spec->train.batch, choice->data, (long long)choice->microbatch);
+                       (long long)spec->train.batch, zp_replicas(choice), (long long)choice->microbatch);
     return NULL;
   }
   plan->program = zp_program_make_priced(arena, zp_price_stages(lowered, &plan->machine, choice), choice);

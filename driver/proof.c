@@ -32,8 +32,9 @@ static zp_strings find(const zp_run_state *run, zp_arena *arena, const zp_plan *
 
 /* "tensor=2 pipeline=4 ...": what brings somebody else to the same plan, or away from it. */
 static const char *settings_of(zp_arena *arena, const zp_choice *c) {
-  return zp_format(arena, "tensor=%d pipeline=%d data=%d zero=%d%s microbatch=%lld schedule=%s recompute=%s%s",
-                   c->tensor, c->pipeline, c->data, c->zero,
+  return zp_format(arena,
+                   "tensor=%d pipeline=%d data=%d context=%d zero=%d%s microbatch=%lld schedule=%s recompute=%s%s",
+                   c->tensor, c->pipeline, zp_replicas(c), zp_context_ranks(c), c->zero,
                    c->shard > 0 ? zp_format(arena, " shard=%d", c->shard) : "", (long long)c->microbatch,
                    zp_schedule_name(c->schedule), zp_stage_mode_name(zp_choice_mode(c, 0)),
                    c->stage_recompute ? " (other stages differ)" : "");
@@ -79,8 +80,7 @@ static const zp_plan *plan_of(zp_arena *arena, const zp_plan *best, const zp_can
   plan->arena = arena;
   plan->alternatives.len = 0;
   plan->machine = zp_machine_make(&best->spec->cluster, best->spec->train.precision, zp_choice_ranks(c));
-  const zp_sharding *sharding =
-      zp_shard_experts(arena, best->spec->model, &plan->machine, c->tensor, zp_expert_ranks(c), c->sequence, error);
+  const zp_sharding *sharding = zp_shard_choice(arena, best->spec->model, &plan->machine, c, error);
   zp_lowered **lowered = sharding ? zp_lower_stages(arena, best->spec, sharding, c, error) : NULL;
   if (!lowered) return NULL;
   plan->program = zp_program_make_priced(arena, zp_price_stages(lowered, &plan->machine, c), c);

@@ -25,12 +25,14 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) offloaded[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
+  const char *context = zp_context_ranks(c) > 1 ? zp_format(arena, "  cp %d", c->context) : "";
   const char *loss = c->loss_chunks > 1 ? zp_format(arena, "  loss/%d", c->loss_chunks) : "";
   const char *shard = c->shard > 0 ? zp_format(arena, "  sg %d", c->shard) : "";
-  return zp_format(arena, "%d x %d x %d%s%s  zero %d%s  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline, c->data,
-                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, shard, (long long)c->microbatch,
-                   zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
-                   c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "", offloaded);
+  return zp_format(arena, "%d x %d x %d%s%s%s  zero %d%s  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline,
+                   zp_replicas(c), context, expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, shard,
+                   (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
+                   c->sequence ? "  seq" : "", c->fine ? "  in" : "", loss, *offloaded ? "  offloaded " : "",
+                   offloaded);
 }
 
 const char *zp_show_choice_cell(zp_arena *arena, const zp_choice *c) {
@@ -61,6 +63,7 @@ static void put_legend(zp_page *page, const char *plans) {
       {"full", "full: recompute units"},
       {"/t", "/t: kept inputs split over tensor ranks"},
       {"seq", "seq: sequence-sharded"},
+      {"cp", "cp: ranks that share positions"},
       {"ep", "ep: data ranks that share experts"},
       {"sg", "sg: data ranks of a shard group"},
       {"tpd", "tpd: rank order tensor-pipeline-data"},

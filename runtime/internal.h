@@ -104,6 +104,8 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
 /* Members of an expert group. */
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* Members of a context group: data rank d has place d % context, and samples of its own as replica d / context. */
+static inline int zpr_context_ranks(const zpr_program *program) { return program->context > 1 ? program->context : 1; }
 /* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */
 static inline bool zpr_shards_state(const zpr_program *program) { return program->zero >= 1; }
 static inline bool zpr_shards_gradients(const zpr_program *program) { return program->zero >= 2; }
@@ -153,9 +155,11 @@ void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted
 /* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
 void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
                        int64_t bytes, void *recv);
-/* zpr_spread_slots, or zpr_return_slots. */
-void zpr_host_exchange_slots(zpr *c, bool spread, const void *in, int64_t samples, int64_t experts, int64_t elements,
-                             void *out);
+/* zpr_spread_slots, or zpr_return_slots, over the ranks of an axis. */
+void zpr_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *in, int64_t samples, int64_t experts,
+                        int64_t elements, void *out);
+void zpr_host_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *in, int64_t samples, int64_t experts,
+                             int64_t elements, void *out);
 /* As zpr_host_exchange, in the arena (of the back end). */
 void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
                         int64_t bytes, void *recv);

@@ -65,7 +65,7 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_loss_scale_start(c);
   for (int i = 0; i < ZPR_MOST_LOSSES; i++)
     c->token_weight[i] = 1 / ((double)program->batch * (double)program->sequence);
-  c->first_sample = c->d * program->microbatches * program->microbatch;
+  c->first_sample = c->d / zpr_context_ranks(program) * program->microbatches * program->microbatch;
   start_threads(c);
   check_address_space(c, LIBRARIES);
   zpr_device_open(c);

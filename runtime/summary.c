@@ -17,8 +17,8 @@ typedef struct rank_report {
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
 static const char *const axis_names[ZPR_AXIS_COUNT] = {
-    [ZPR_TENSOR] = "tensor", [ZPR_DATA] = "data",     [ZPR_PIPELINE] = "pipeline",
-    [ZPR_TIE] = "tie",       [ZPR_EXPERT] = "expert", [ZPR_CONTROL] = "control"};
+    [ZPR_TENSOR] = "tensor", [ZPR_DATA] = "data",       [ZPR_PIPELINE] = "pipeline", [ZPR_TIE] = "tie",
+    [ZPR_EXPERT] = "expert", [ZPR_CONTEXT] = "context", [ZPR_CONTROL] = "control"};
 
 /* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam, and its
  * data ranks exchange nothing in a later step that is skipped. */

@@ -54,6 +54,9 @@ const char *zp_frame_flat(const zp_frame *f, int use);
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum);
 /* First logical row or column of this rank's share, as C text: "c->t * 25152" or "0". Arena. */
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
+/* " + c->d % CONTEXT * 98304": where the rank's rows of a parameter with a row for every position begin, "" where the
+ * graph reads all of it. Arena. */
+const char *zp_frame_own_rows(const zp_frame *f, const zp_tensor *table);
 /* So many positions of a sample, as C text: by their name where there are as many as the model reads. Arena. */
 const char *zp_frame_positions(const zp_frame *f, int64_t positions);
 

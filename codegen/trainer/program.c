@@ -131,6 +131,19 @@ static void emit_main(zp_emit *e) {
   zp_buf_line(out, "}");
 }
 
+/* Inputs of which a context rank reads its positions: bit i of input i. */
+static unsigned shared_inputs(const zp_emit *e) {
+  unsigned shared = 0;
+  for (int s = 0; s < e->lowered->n_segments; s++) {
+    const zp_graph *g = e->lowered->segments[s].graph;
+    for (int i = 0; i < g->tensors.len; i++) {
+      const zp_tensor *t = &g->tensors.data[i];
+      if (t->role == ZP_ROLE_INPUT && t->position_parts > 1) shared |= 1u << t->index;
+    }
+  }
+  return shared;
+}
+
 /* What is trained, divided how. */
 static void emit_shape(zp_emit *e, int losses) {
   zp_buf *out = &e->out;
@@ -143,6 +156,7 @@ static void emit_shape(zp_emit *e, int losses) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
+  if (zp_context_ranks(c) > 1) zp_buf_line(out, "    .context = CONTEXT, .shared_inputs = %uu,", shared_inputs(e));
   if (c->shard > 0) zp_buf_line(out, "    .shard = SHARD,");
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");
@@ -253,8 +267,9 @@ static void emit_across(zp_emit *e) {
   const zp_across across = zp_program_across(e->program);
   zp_buf_line(&e->out,
               "    .predicted_across = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = "
-              "%lld, [ZPR_EXPERT] = %lld},",
-              LL(across.tensor), LL(across.data), LL(across.pipeline), LL(across.tie), LL(across.expert));
+              "%lld, [ZPR_EXPERT] = %lld, [ZPR_CONTEXT] = %lld},",
+              LL(across.tensor), LL(across.data), LL(across.pipeline), LL(across.tie), LL(across.expert),
+              LL(across.context));
   if (across.warmup_data != 0)
     zp_buf_line(&e->out, "    .predicted_warmup_data_across = %lld,", LL(across.warmup_data));
 }
@@ -272,8 +287,9 @@ static void emit_predictions(zp_emit *e) {
   zp_buf_line(
       out,
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
-      "[ZPR_EXPERT] = %lld},",
-      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+      "[ZPR_EXPERT] = %lld, [ZPR_CONTEXT] = %lld},",
+      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert),
+      LL(traffic.context));
   emit_across(e);
   if (t->precision == ZP_PREC_MIXED_FP16)
     zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));

@@ -26,9 +26,10 @@ void zp_emit_header(zp_emit *e, const char *what, const char *arch) {
   zp_buf_line(out, " *   zplan build plan.json -o .%s%s", arch ? " --arch " : "", arch ? arch : "");
   zp_buf_line(out, " *");
   zp_buf_line(out,
-              " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule %s, "
+              " * plan %s: tensor %d x pipeline %d x data %d%s, ZeRO %d, micro-batch %lld x %lld, schedule %s, "
               "recompute %s%s; %s",
-              zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
+              zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, zp_replicas(c),
+              zp_context_ranks(c) > 1 ? zp_format(e->arena, " x context %d", c->context) : "", c->zero,
               LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule),
               zp_choice_recompute_words(e->arena, c), c->fine ? ", cuts inside layers" : "",
               precision_name(e->plan->spec->train.precision));
@@ -66,6 +67,8 @@ static void emit_dimensions(zp_emit *e) {
   zp_buf_line(out, "enum {");
   zp_buf_line(out, "  TENSOR = %d, PIPELINE = %d, DATA = %d,", c->tensor, c->pipeline, c->data);
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "  EXPERT = %d, /* data ranks that share experts */", c->expert);
+  if (zp_context_ranks(c) > 1)
+    zp_buf_line(out, "  CONTEXT = %d, /* of these, ranks that share the positions of their samples */", c->context);
   if (c->shard > 0) zp_buf_line(out, "  SHARD = %d, /* data ranks that divide the state among them */", c->shard);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* B, samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));

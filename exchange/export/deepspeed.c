@@ -43,6 +43,10 @@ static void check_pipeline(zp_exporter *e) {
 
 static void put_tensor(zp_exporter *e, zp_json *root) {
   const zp_choice *c = e->choice;
+  if (zp_context_ranks(c) > 1)
+    zp_export_refuse(e, "--set context=1",
+                     "context %d: DeepSpeed's Ulysses attention is the model's code, not its configuration",
+                     c->context);
   if (c->sequence)
     zp_export_refuse(e, "--set sequence=false",
                      "norms split along the sequence: DeepSpeed's tensor parallelism has no such form");

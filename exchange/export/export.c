@@ -104,11 +104,12 @@ const char *zp_export_headline(const zp_exporter *e) {
   const zp_choice *c = e->choice;
   const char *chunks = c->chunks > 1 ? zp_format(e->arena, " (%d chunks)", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(e->arena, ", expert %d", zp_expert_ranks(c)) : "";
+  const char *context = zp_context_ranks(c) > 1 ? zp_format(e->arena, " x context %d", c->context) : "";
   const char *shard = c->shard > 0 ? zp_format(e->arena, " in groups of %d", c->shard) : "";
-  return zp_format(e->arena,
-                   "tensor %d x pipeline %d%s x data %d = %d rank%s, ZeRO %d%s, micro-batch %lld%s, recompute %s",
-                   c->tensor, c->pipeline, chunks, c->data, zp_choice_ranks(c), zp_choice_ranks(c) == 1 ? "" : "s",
-                   c->zero, shard, (long long)c->microbatch, expert, zp_choice_recompute_words(e->arena, c));
+  return zp_format(
+      e->arena, "tensor %d x pipeline %d%s%s x data %d = %d rank%s, ZeRO %d%s, micro-batch %lld%s, recompute %s",
+      c->tensor, c->pipeline, chunks, context, zp_replicas(c), zp_choice_ranks(c), zp_choice_ranks(c) == 1 ? "" : "s",
+      c->zero, shard, (long long)c->microbatch, expert, zp_choice_recompute_words(e->arena, c));
 }
 
 void zp_export_comment(zp_buf *out, const char *text) {

@@ -15,6 +15,8 @@
   X(LAYOUT, "--pipeline-model-parallel-layout", TEXT, "training/arguments.py")                                         \
   X(GROUP, "--microbatch-group-size-per-virtual-pipeline-stage", INT, "core/model_parallel_config.py")                 \
   X(SEQUENCE_PARALLEL, "--sequence-parallel", NONE, "core/model_parallel_config.py")                                   \
+  X(CONTEXT, "--context-parallel-size", INT, "core/model_parallel_config.py")                                          \
+  X(CONTEXT_COMM, "--cp-comm-type", TEXT, "core/transformer/transformer_config.py")                                    \
   X(EXPERT, "--expert-model-parallel-size", INT, "core/model_parallel_config.py")                                      \
   X(EXPERT_TENSOR, "--expert-tensor-parallel-size", INT, "core/model_parallel_config.py")                              \
   X(TPD, "--use-tp-pp-dp-mapping", NONE, "training/config/common_config.py")                                           \

@@ -74,6 +74,10 @@ void zp_megatron_parallel(zp_megatron *m) {
   zp_megatron_section(m, zp_format(e->arena, "%d ranks", zp_choice_ranks(c)));
   PUT_INT(TENSOR, c->tensor);
   PUT_INT(PIPELINE, c->pipeline);
+  if (zp_context_ranks(c) > 1) {
+    PUT_INT(CONTEXT, c->context);
+    PUT_TEXT(CONTEXT_COMM, "a2a"); /* heads are exchanged, as in the plan */
+  }
   const char *layout = zp_megatron_layout(e);
   if (c->pipeline > 1 && layout) PUT_TEXT(LAYOUT, layout);
   put_group(m);

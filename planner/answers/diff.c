@@ -50,7 +50,8 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_input(arena, &out, plan);
   add_number(arena, &out, "tensor", c->tensor);
   add_number(arena, &out, "pipeline", c->pipeline);
-  add_number(arena, &out, "data", c->data);
+  add_number(arena, &out, "context", zp_context_ranks(c));
+  add_number(arena, &out, "data", zp_replicas(c));
   add_number(arena, &out, "expert", zp_expert_ranks(c));
   if (zp_shards_state(c)) add_number(arena, &out, "shard", zp_shard_ranks(c));
   add_number(arena, &out, "idle", zp_plan_idle(plan, c));

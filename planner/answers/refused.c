@@ -27,6 +27,8 @@ typedef struct refusals {
   const zp_plan *plan;
   const zp_constraints *limits;
   int64_t units;
+  int context; /* the pinned one; what follows divides so many times fewer devices */
+  int devices;
   int ways, broken[N_RULES];
   division example[N_RULES];
 } refusals;
@@ -69,21 +71,22 @@ static rule first_broken(const refusals *r, division w) {
   if (!zp_limit_allows(&r->limits->tensor, w.tensor)) return RULE_TENSOR;
   if (!zp_limit_allows(&r->limits->pipeline, w.pipeline)) return RULE_PIPELINE;
   if (!zp_limit_allows(&r->limits->data, w.data)) return RULE_DATA;
-  if (!zp_limit_allows(&r->limits->idle, r->plan->devices - w.tensor * w.pipeline * w.data)) return RULE_IDLE;
+  if (!zp_limit_allows(&r->limits->idle, r->plan->devices - w.tensor * w.pipeline * w.data * r->context))
+    return RULE_IDLE;
   if (!node->device.is_cpu && !r->limits->tensor.set && w.tensor > node->devices) return RULE_NODE;
   if (w.pipeline > r->units) return RULE_UNITS;
   if (spec->train.batch % w.data != 0) return RULE_BATCH;
   if (!some_microbatch(r, spec->train.batch / w.data)) return RULE_MICROBATCH;
-  return some_experts(r, w) ? N_RULES : RULE_EXPERT;
+  return r->context > 1 || some_experts(r, w) ? N_RULES : RULE_EXPERT;
 }
 
 /* False when some way breaks no rule here. */
 static bool count_ways(refusals *r) {
-  int n = r->plan->devices;
+  int n = r->devices;
   for (int tensor = 1; tensor <= n; tensor++)
     for (int pipeline = 1; pipeline <= n / tensor; pipeline++)
       for (int data = 1; data <= n / tensor / pipeline; data++) {
-        if (zp_uses_all(r->plan) && tensor * pipeline * data < n) continue;
+        if (zp_uses_all(r->plan) && tensor * pipeline * data * r->context < r->plan->devices) continue;
         division w = {tensor, pipeline, data};
         rule k = first_broken(r, w);
         if (k == N_RULES) return false;
@@ -108,8 +111,13 @@ static const char *neighbours(zp_arena *arena, int value, int devices) {
  * larger. */
 static const char *pinned_product(const refusals *r) {
   zp_buf product = zp_buf_new(r->arena);
-  int64_t all = 1;
-  int pins = 0, last = 0, n = r->plan->devices;
+  int64_t all = 1; /* of what is pinned */
+  int pins = 0, degrees = 0, last = 0, n = r->plan->devices;
+  if (r->context > 1) {
+    zp_buf_printf(&product, "context %d", r->context);
+    all = last = r->context;
+    pins = 1;
+  }
   for (int k = RULE_TENSOR; k <= RULE_DATA; k++) {
     int pin = pin_of(degree_limit(r, (rule)k));
     if (!pin) continue;
@@ -117,8 +125,9 @@ static const char *pinned_product(const refusals *r) {
     all *= pin;
     last = pin;
     pins++;
+    degrees++;
   }
-  if (pins == 0 || (pins == 3 ? all == n : n % all == 0)) return NULL;
+  if (pins == 0 || (degrees == 3 ? all == n : n % all == 0)) return NULL;
   if (!zp_uses_all(r->plan)) {
     if (all <= n) return NULL;
     return zp_format(r->arena, "%s are %lld devices, and there are %d", product.data, (long long)all, n);
@@ -126,7 +135,7 @@ static const char *pinned_product(const refusals *r) {
   if (pins == 1)
     return zp_format(r->arena, "%s does not divide %d devices; %s", product.data, n, neighbours(r->arena, last, n));
   return zp_format(r->arena, "%s are %lld devices, which %s %d", product.data, (long long)all,
-                   pins == 3 ? "is not" : "does not divide", n);
+                   degrees == 3 ? "is not" : "does not divide", n);
 }
 
 static const char *rule_words(const refusals *r, rule k) {
@@ -152,6 +161,9 @@ static const char *rule_words(const refusals *r, rule k) {
 
 zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
   refusals r = {.arena = arena, .plan = plan, .limits = &plan->spec->plans.data[plan->spec->plan]};
+  int context = pin_of(&r.limits->context);
+  r.context = context > 0 ? context : 1;
+  r.devices = plan->devices / r.context;
   zp_strings lines = {0};
   const zp_pieces *pieces = zp_limit_allows(&r.limits->cut, 1) ? zp_pieces_divided(arena, plan->spec->model) : NULL;
   r.units = (pieces ? pieces : zp_pieces_whole(arena, plan->spec->model))->n_units;
@@ -162,8 +174,9 @@ zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
     return lines;
   }
   zp_push(arena, &lines,
-          zp_format(arena, "none of the %d ways to divide %s%d devices into tensor x pipeline x data is legal:", r.ways,
-                    zp_uses_all(plan) ? "" : "up to ", plan->devices));
+          zp_format(
+              arena, "none of the %d ways to divide %s%d devices%s into tensor x pipeline x data is legal:", r.ways,
+              zp_uses_all(plan) ? "" : "up to ", r.devices, r.context > 1 ? " of each place in a context group" : ""));
   for (int k = 0; k < N_RULES; k++)
     if (r.broken[k])
       zp_push(arena, &lines,

@@ -55,10 +55,11 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
     if (a->home[s].tier != b->home[s].tier || a->home[s].eighths != b->home[s].eighths) return false;
   for (int s = 0; s < a->pipeline && a->pipeline == b->pipeline; s++)
     if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return false;
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
-         a->schedule == b->schedule && chunks_of(a) == chunks_of(b) && a->sequence == b->sequence &&
-         a->compress == b->compress && a->fine == b->fine && a->microbatch == b->microbatch &&
-         zp_loss_chunks(a) == zp_loss_chunks(b) && a->order == b->order;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data &&
+         zp_context_ranks(a) == zp_context_ranks(b) && a->zero == b->zero && a->schedule == b->schedule &&
+         chunks_of(a) == chunks_of(b) && a->sequence == b->sequence && a->compress == b->compress &&
+         a->fine == b->fine && a->microbatch == b->microbatch && zp_loss_chunks(a) == zp_loss_chunks(b) &&
+         a->order == b->order;
 }
 
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {

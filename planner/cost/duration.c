@@ -6,18 +6,11 @@
 #include <zplan/schedule.h>
 
 zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
-  zp_unit_time time = {.forward_s = segment->forward.cost_s, .backward_s = segment->backward.cost_s};
-  const zp_procedure *both[] = {&segment->forward, &segment->backward};
-  for (int p = 0; p < 2; p++)
-    for (int i = 0; i < both[p]->steps.len; i++) {
-      const zp_step *step = &both[p]->steps.data[i];
-      if (zp_step_is_exchange(step))
-        time.expert_s += step->cost_s;
-      else if (zp_cost_is_comm(step))
-        time.comm_s += step->cost_s;
-      if (p == 1 && step->deferred) time.weights_s += step->cost_s;
-    }
-  return time;
+  return (zp_unit_time){.forward_s = segment->forward.cost_s,
+                        .backward_s = segment->backward.cost_s,
+                        .weights_s = segment->weights_s,
+                        .comm_s = segment->comm_s,
+                        .expert_s = segment->expert_s};
 }
 
 double zp_cost_act(const zp_unit_time *time, zp_act act) {

@@ -75,6 +75,12 @@ static double attention_s(const pricer *p, const zp_step *step) {
                            backward);
 }
 
+/* Exchanges of heads, which are put together for every rank before or after: read and written once more. */
+static double exchange_s(const pricer *p, const zp_step *step, double bytes) {
+  bool heads = step->op == ZP_OP_SPREAD_HEADS || step->op == ZP_OP_RETURN_HEADS;
+  return zp_cost_all_to_all(&p->expert_link, bytes) + (heads ? zp_cost_memory_bound(p->machine, 2 * bytes, 0) : 0);
+}
+
 static double comm_s(const pricer *p, const zp_step *step) {
   double elements = (double)step->comm_elements, ranks = p->tensor_link.n;
   double bytes = step->op == ZP_OP_GATHER_STATS ? p->lowered->stat_bytes : p->lowered->compute_bytes;
@@ -82,7 +88,7 @@ static double comm_s(const pricer *p, const zp_step *step) {
   case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * bytes);
   case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(&p->tensor_link, elements * ranks * bytes);
   case ZP_WAY_REDUCE_SCATTER: return zp_cost_reduce_scatter(&p->tensor_link, elements * bytes);
-  case ZP_WAY_EXCHANGE: return zp_cost_all_to_all(&p->expert_link, elements * bytes);
+  case ZP_WAY_EXCHANGE: return exchange_s(p, step, elements * bytes);
   default: return 0; /* ENTER: nothing moves */
   }
 }
@@ -116,40 +122,132 @@ static double own_step_s(const pricer *p, const zp_step *step) {
   return zp_own_step_s(p->lowered, p->machine, p->graph, p->tensor_head, product ? step_s(p, step) : 0, step, &work);
 }
 
+static bool is_product(const zp_step *step) {
+  zp_op_class class = zp_op_get_class(step->op);
+  return class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_ATTENTION;
+}
+
 static void price_procedure(const pricer *p, zp_procedure *procedure) {
-  procedure->cost_s = 0;
+  procedure->cost_s = procedure->product_flop = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
     zp_step *step = &procedure->steps.data[i];
     step->cost_s = step->hands_on                     ? 0 /* once a chunk: moves/stream_ends.c */
                    : p->own && !zp_cost_is_comm(step) ? own_step_s(p, step)
                                                       : step_s(p, step);
     procedure->cost_s += step->cost_s;
+    if (is_product(step)) procedure->product_flop += step->flop;
   }
+}
+
+/* What the steps of forward and backward take by kind. */
+static void sum_kinds(zp_segment_program *segment) {
+  const zp_procedure *both[] = {&segment->forward, &segment->backward};
+  segment->comm_s = segment->expert_s = segment->weights_s = 0;
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < both[k]->steps.len; i++) {
+      const zp_step *step = &both[k]->steps.data[i];
+      if (zp_step_is_exchange(step))
+        segment->expert_s += step->cost_s;
+      else if (zp_cost_is_comm(step))
+        segment->comm_s += step->cost_s;
+      if (k == 1 && step->deferred) segment->weights_s += step->cost_s;
+    }
+}
+
+/* Of a packed segment, whose other steps have their prices. In the order of the steps, as price_procedure and sum_kinds
+ * add them up, so that the sums are the same to the last bit. */
+static void price_exchanges(const pricer *p, zp_segment_program *segment) {
+  zp_procedure *all[] = {&segment->forward, &segment->backward, &segment->split};
+  double expert_s = 0;
+  for (int k = 0; k < 3; k++) {
+    if (!all[k]->seconds) continue;
+    all[k]->cost_s = 0;
+    for (int i = 0, next = 0; i < all[k]->n_seconds; i++) {
+      const zp_step *step = next < all[k]->steps.len && all[k]->place[next] == i ? &all[k]->steps.data[next++] : NULL;
+      bool exchange = step && zp_step_is_exchange(step);
+      double seconds = exchange ? comm_s(p, step) : all[k]->seconds[i];
+      all[k]->cost_s += seconds;
+      if (exchange && k < 2) expert_s += seconds;
+    }
+  }
+  segment->expert_s = expert_s;
+}
+
+static void price_steps(pricer *p, zp_segment_program *segment) {
+  p->graph = segment->graph;
+  zp_moves_price_segment(p->lowered, p->machine, segment);
+  price_procedure(p, &segment->forward);
+  price_procedure(p, &segment->backward);
+  price_procedure(p, &segment->split);
+  price_procedure(p, &segment->loss);
 }
 
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert) {
   assert(tensor && expert);
+  const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
+  assert(!(lowered->outline && software) && "other programs' prices are not sums of steps");
   pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .expert_link = *expert};
   p.own = zp_cost_is_own_gpu(machine);
   p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
-  for (int i = 0; i < lowered->n_segments; i++) {
-    p.graph = lowered->segments[i].graph;
-    zp_moves_price_segment(lowered, machine, &lowered->segments[i]);
-    price_procedure(&p, &lowered->segments[i].forward);
-    price_procedure(&p, &lowered->segments[i].backward);
-    price_procedure(&p, &lowered->segments[i].split);
-    price_procedure(&p, &lowered->segments[i].loss);
-  }
-  const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
+  for (int i = 0; i < lowered->n_segments; i++)
+    if (lowered->segments[i].packed)
+      price_exchanges(&p, &lowered->segments[i]);
+    else
+      price_steps(&p, &lowered->segments[i]);
   if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
+  for (int i = 0; i < lowered->n_segments; i++)
+    if (!lowered->segments[i].packed) sum_kinds(&lowered->segments[i]);
+}
+
+/* ---- outlines ---- */
+
+static void pack_procedure(zp_arena *arena, zp_procedure *p) {
+  int n = 0, exchanges = 0, all = p->steps.len;
+  for (int i = 0; i < all; i++) {
+    n += p->steps.data[i].comm_elements > 0;
+    exchanges += zp_step_is_exchange(&p->steps.data[i]);
+  }
+  zp_step *steps = ZP_NEW_ARRAY(arena, zp_step, n);
+  if (exchanges) {
+    p->seconds = ZP_NEW_ARRAY(arena, double, all);
+    p->place = ZP_NEW_ARRAY(arena, int, n);
+    p->n_seconds = all;
+  }
+  int first = p->n_inputs, kept = 0;
+  p->n_inputs = 0;
+  for (int i = 0; i < all; i++) {
+    const zp_step *step = &p->steps.data[i];
+    if (exchanges) p->seconds[i] = step->cost_s;
+    if (step->comm_elements <= 0) continue;
+    if (exchanges) p->place[kept] = i;
+    p->n_inputs += i < first;
+    steps[kept] = *step;
+    memset(&steps[kept++].sums, 0, sizeof step->sums);
+  }
+  p->n_recompute = 0;
+  p->steps.data = steps;
+  p->steps.len = p->steps.cap = n;
+}
+
+void zp_pack_outline(zp_arena *arena, zp_lowered *lowered) {
+  assert(lowered->outline);
+  for (int i = 0; i < lowered->n_segments; i++) {
+    zp_segment_program *segment = &lowered->segments[i];
+    if (segment->packed) continue;
+    pack_procedure(arena, &segment->forward);
+    pack_procedure(arena, &segment->backward);
+    pack_procedure(arena, &segment->split);
+    pack_procedure(arena, &segment->loss);
+    segment->packed = true;
+  }
 }
 
 void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
   assert(zp_choice_has_degrees(c));
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data),
                 expert =
-                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
+                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order);
   zp_price_links(lowered, machine, &tensor, &expert);
 }
 

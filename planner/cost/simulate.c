@@ -149,16 +149,6 @@ static zp_stage_time busiest_stage(const zp_pipeline_run *run) {
   return busiest;
 }
 
-static double procedure_flop(const zp_procedure *procedure) {
-  double flop = 0;
-  for (int i = 0; i < procedure->steps.len; i++) {
-    zp_op_class class = zp_op_get_class(procedure->steps.data[i].op);
-    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_ATTENTION)
-      flop += procedure->steps.data[i].flop;
-  }
-  return flop;
-}
-
 /* Matrix products and attention, as model FLOPs count them, recomputation and padding included. */
 static double hardware_flop(const zp_program *program) {
   const zp_choice *c = &program->choice;
@@ -167,7 +157,7 @@ static double hardware_flop(const zp_program *program) {
     for (int r = 0; r < program->stages[s].runs.len; r++) {
       const zp_run *run = &program->stages[s].runs.data[r];
       const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
-      flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
+      flop += (double)run->count * (segment->forward.product_flop + segment->backward.product_flop);
     }
   return flop * (double)program->microbatches * c->tensor * c->data;
 }
@@ -258,14 +248,14 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   double exposed = busiest.comm_s + busiest.expert_s + busiest.data_s + busiest.offload_s;
   e.step_s = step_seconds(&ends);
   e.tensor_comm_s = m * busiest.comm_s;
-  e.expert_comm_s = m * busiest.expert_s;
+  *(zp_context_ranks(&program->choice) > 1 ? &e.context_comm_s : &e.expert_comm_s) = m * busiest.expert_s;
   e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
   e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;
   e.optimizer_s = ends.optimizer_s;
   e.offload_s = m * busiest.offload_s + ends.offload_s + shown_seconds(&ends);
-  double explained =
-      e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
+  double explained = e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.context_comm_s + e.pipeline_comm_s +
+                     e.data_comm_s + e.optimizer_s + e.offload_s;
   e.bubble_s = fmax(0, e.step_s - explained);
   fill_stage_times(arena, &e, &run);
   const zp_software *software = software_of(machine);

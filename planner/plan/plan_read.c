@@ -23,6 +23,14 @@ static bool read_experts(const zp_json *degrees, zp_choice *c) {
   return true;
 }
 
+/* Files whose ranks have all positions of their samples do not say. Requires: what the file calls `data`. */
+static bool read_context(const zp_json *degrees, zp_choice *c) {
+  if (!zp_json_get(degrees, "context")) return true;
+  if (!read_degree(degrees, "context", &c->context) || c->context > MAX_DEGREE / c->data) return false;
+  c->data *= c->context;
+  return true;
+}
+
 /* Requires: the degrees. */
 static bool read_recompute(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const char *name = zp_json_get_string(json, "recompute", "");
@@ -83,8 +91,8 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
-         read_degree(degrees, "data", &c->data) && read_experts(degrees, c) && read_shard(degrees, c) &&
-         (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
+         read_degree(degrees, "data", &c->data) && read_context(degrees, c) && read_experts(degrees, c) &&
+         read_shard(degrees, c) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
          c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
          read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
 }
@@ -197,7 +205,8 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_jso
   }
   const zp_json *stages = zp_json_get(json, "stages");
   if (!read_cuts(arena, stages, choice, error)) return false;
-  if (spec->train.batch % (choice->data * choice->microbatch) != 0) return true; /* said by who derives the rest */
+  if (spec->train.batch % (zp_replicas(choice) * choice->microbatch) != 0)
+    return true; /* said by who derives the rest */
   return zp_read_orders(arena, stages, choice, zp_microbatches(spec, choice), zp_json_get_int(json, "microbatches", 0),
                         error);
 }

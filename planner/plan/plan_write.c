@@ -27,7 +27,8 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
   zp_json_set_int(degrees, "tensor", c->tensor);
   zp_json_set_int(degrees, "pipeline", c->pipeline);
-  zp_json_set_int(degrees, "data", c->data);
+  zp_json_set_int(degrees, "data", zp_replicas(c));
+  if (zp_context_ranks(c) > 1) zp_json_set_int(degrees, "context", c->context);
   zp_json_set_int(degrees, "expert", zp_expert_ranks(c));
   if (c->shard > 0) zp_json_set_int(degrees, "shard", c->shard);
   zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
@@ -368,6 +369,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_int(traffic, "pipeline", t.pipeline);
     zp_json_set_int(traffic, "tie", t.tie);
     zp_json_set_int(traffic, "expert", t.expert);
+    if (zp_context_ranks(&plan->best.choice) > 1) zp_json_set_int(traffic, "context", t.context);
   } else if (plan->why_not) {
     zp_json_set_string(o, "why_not", plan->why_not);
   }

@@ -17,7 +17,7 @@ void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *ite
 }
 
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice) {
-  int64_t sequences = choice->data * choice->microbatch; /* of all replicas at once */
+  int64_t sequences = zp_replicas(choice) * choice->microbatch; /* of all replicas at once */
   assert(sequences > 0);
   return spec->train.batch / sequences;
 }

@@ -35,8 +35,8 @@ static bool *find_needed(const zp_lowering *l) {
 
 static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
   zp_step step = {.kind = ZP_STEP_COPY, .workspace = -1};
-  zp_push(l->arena, &step.in, from);
-  zp_push(l->arena, &step.out, to);
+  zp_push(l->details, &step.in, from);
+  zp_push(l->details, &step.out, to);
   step.bytes = 2.0 * (double)(p->buffers.data[to].rows * p->buffers.data[to].cols * l->lowered->compute_bytes);
   zp_push(l->scratch, &p->steps, step);
 }
@@ -138,9 +138,9 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
   bind_outputs(l, p, buffer_of, &out, copy);
   if (l->shard) { /* the first tensor of its own stands where all of them begin */
     zp_step keep = {.kind = ZP_STEP_KEEP_SHARD, .workspace = -1};
-    zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[next_own(l, 0)]));
+    zp_push(l->details, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[next_own(l, 0)]));
     int kept = kept_shard_buffer(l, p);
-    zp_push(l->arena, &keep.out, kept);
+    zp_push(l->details, &keep.out, kept);
     keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
     zp_push(l->scratch, &p->steps, keep);
   }
@@ -163,7 +163,7 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
   const zp_graph *g = l->graph;
   int64_t all = l->out->carry_kept_elements * l->lowered->sharding->tensor;
   zp_step gather = {.kind = ZP_STEP_GATHER_SHARD, .workspace = -1, .comm_elements = l->out->carry_kept_elements};
-  zp_push(l->arena, &gather.in, kept_shard_buffer(l, p));
+  zp_push(l->details, &gather.in, kept_shard_buffer(l, p));
   int first = next_own(l, 0);
   bool one = next_own(l, first + 1) == g->carry_in.len;
   zp_buffer whole = shaped_like(l, g->carry_in.data[first], "x");
@@ -184,7 +184,7 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
     part.tensor = tensor;
     buffer_of[tensor] = zp_lower_add_buffer(l, p, part);
   }
-  zp_push(l->arena, &gather.out, b);
+  zp_push(l->details, &gather.out, b);
   gather.bytes = 2.0 * (double)p->buffers.data[b].bytes;
   zp_push(l->scratch, &p->steps, gather);
 }
@@ -218,16 +218,31 @@ static bool wants_whole_rows(const zp_step *step) {
          (class == ZP_CLASS_LOOKUP && step->op != ZP_OP_POSITION_GRAD);
 }
 
+/* Exchanges of heads put together what goes to a rank, so their own side may be columns of a wider tensor. */
+static bool takes_columns(const zp_step *step, int operand) {
+  return (step->op == ZP_OP_SPREAD_HEADS && operand == 0) || (step->op == ZP_OP_RETURN_HEADS && operand == 1);
+}
+
 static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
     if (!wants_whole_rows(step)) continue;
     for (int i = 0; i < step->in.len + step->out.len; i++) {
       const zp_buffer *b = &p->buffers.data[i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len]];
-      if (b->ld != b->cols)
+      if (b->ld != b->cols && !takes_columns(step, i))
         l->reason = zp_format(l->arena, "`%s` is a part of a wider tensor where %s needs one of its own", b->name,
                               step->node ? zp_op_name(step->op) : "the carried tensor");
     }
+  }
+}
+
+/* What they name is in scratch memory. */
+static void leave_details(zp_procedure *p) {
+  p->buffers.len = 0;
+  for (int i = 0; i < p->steps.len; i++) {
+    zp_step *step = &p->steps.data[i];
+    memset(&step->in, 0, sizeof step->in);
+    memset(&step->out, 0, sizeof step->out);
   }
 }
 
@@ -257,6 +272,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   zp_segment_program *out = &lowered->segments[index];
   zp_arena_mark mark = zp_arena_get_mark(scratch);
   zp_lowering l = {.arena = arena, .scratch = scratch, .lowered = lowered, .out = out};
+  l.details = lowered->outline ? scratch : arena;
+  l.steps = lowered->outline ? lowered->outline : arena;
   l.graph = out->graph = graph;
   zp_lower_set_carries(arena, lowered, index, out);
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
@@ -299,10 +316,11 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   out->reads_numbers = zp_graph_reads_numbers(out->graph);
   if (has_products(&out->forward) || has_products(&out->backward))
     out->products_bytes = zp_products_bytes(lowered->spec);
-  move_procedure(arena, &out->forward);
-  move_procedure(arena, &out->backward);
-  move_procedure(arena, &out->split);
-  move_procedure(arena, &out->loss);
+  zp_procedure *const all[] = {&out->forward, &out->backward, &out->split, &out->loss};
+  for (int i = 0; i < 4; i++) {
+    if (lowered->outline) leave_details(all[i]);
+    move_procedure(l.steps, all[i]);
+  }
   zp_arena_rewind(scratch, mark);
 }
 
@@ -348,6 +366,11 @@ static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *mod
       if (feeds_lookup(segment->graph, segment->graph->params.data[i].tensor)) l->zero_first[param] = true;
     }
   }
+  for (int s = 0; s < model->segments.len && l->sharding->context > 1; s++) /* others have the rest of its rows */
+    for (int i = 0; i < l->sharding->local[s]->params.len; i++) {
+      const zp_param_use *use = &l->sharding->local[s]->params.data[i];
+      if (l->sharding->local[s]->tensors.data[use->tensor].position_parts > 1) l->zero_first[use->param] = true;
+    }
   for (int p = 0; p < model->params.len; p++) {
     if (uses[p] > 1 || model->params.data[p].sign_rate > 0) l->zero_first[p] = true;
     if (model->params.data[p].frozen) l->zero_first[p] = false;
@@ -399,6 +422,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
   l->recompute_shard = zp_stage_mode_split(what->mode);
   l->loss_chunks = what->loss_chunks;
   l->splits = what->splits;
+  l->outline = what->outline;
   set_formats(l, &spec->train, spec->cluster.software);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;
@@ -419,7 +443,7 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
     const zp_graph *graph = graph_to_lower(l, s, reason);
     if (!zp_lower_find_segment(arena, l, s, graph, before)) lower_segment(arena, scratch, l, s, graph, reason);
   }
-  zero_unreached(scratch, l, model);
+  if (!l->outline) zero_unreached(scratch, l, model);
   zp_arena_free(scratch);
   return *reason ? NULL : l;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures that are lowered already. For expert groups on other links only what an exchange takes differs, so all
- * but the steps around exchanges is shared. What stages recompute concerns repeats alone, and parts of the loss the
- * segment that has it: every other segment is the same with and without. */
+ * is shared, but for the steps around exchanges where these are not packed. What stages recompute concerns
+ * repeats alone, and parts of the loss the segment that has it: every other segment is the same with and without. */
 #include <assert.h>
 #include "lower_internal.h"
 
@@ -11,7 +11,7 @@ static bool exchanges(const zp_procedure *p) {
   return false;
 }
 
-static void own_steps(zp_arena *arena, zp_procedure *p) {
+static void copy_steps(zp_arena *arena, zp_procedure *p) {
   zp_step *steps = ZP_NEW_ARRAY(arena, zp_step, p->steps.len);
   if (p->steps.len) memcpy(steps, p->steps.data, sizeof *steps * (size_t)p->steps.len);
   p->steps.data = steps, p->steps.cap = p->steps.len;
@@ -19,10 +19,11 @@ static void own_steps(zp_arena *arena, zp_procedure *p) {
 
 static zp_segment_program segment_again(zp_arena *arena, const zp_segment_program *known) {
   zp_segment_program again = *known;
+  if (known->packed) return again;
   if (!exchanges(&known->forward) && !exchanges(&known->backward)) return again;
-  own_steps(arena, &again.forward);
-  own_steps(arena, &again.backward);
-  own_steps(arena, &again.split);
+  copy_steps(arena, &again.forward);
+  copy_steps(arena, &again.backward);
+  copy_steps(arena, &again.split);
   return again;
 }
 
@@ -31,9 +32,10 @@ zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lo
   zp_lowered *again = ZP_NEW(arena, zp_lowered);
   *again = *known;
   again->segments = ZP_NEW_ARRAY(arena, zp_segment_program, known->n_segments);
-  for (int i = 0; i < known->n_segments; i++)
-    again->segments[i] =
-        whole && i < whole->n_segments ? whole->segments[i] : segment_again(arena, &known->segments[i]);
+  for (int i = 0; i < known->n_segments; i++) {
+    const zp_segment_program *from = whole && i < whole->n_segments ? &whole->segments[i] : &known->segments[i];
+    again->segments[i] = from == &known->segments[i] ? segment_again(arena, from) : *from;
+  }
   return again;
 }
 

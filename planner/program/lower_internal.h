@@ -25,6 +25,8 @@ static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value +
 typedef struct zp_lowering {
   zp_arena *arena;
   zp_arena *scratch; /* of what nobody needs afterwards */
+  zp_arena *details; /* of what outlines do without */
+  zp_arena *steps;   /* of steps */
   zp_lowered *lowered;
   zp_segment_program *out;
   const zp_graph *graph;

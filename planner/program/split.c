@@ -53,11 +53,11 @@ static void add_part(zp_lowering *l, const zp_procedure *from, zp_procedure *to,
     if (from->steps.data[s].deferred != deferred) continue;
     zp_step step = from->steps.data[s];
     step.sums.data = NULL, step.sums.len = step.sums.cap = 0;
-    zp_reserve(l->arena, &step.sums, from->steps.data[s].sums.len);
+    zp_reserve(l->steps, &step.sums, from->steps.data[s].sums.len);
     for (int i = 0; i < from->steps.data[s].sums.len; i++) {
       int use = from->steps.data[s].sums.data[i].use;
       zp_param_sum sum = {use, zp_lower_is_written(l, to, &step, use)};
-      zp_push(l->arena, &step.sums, sum);
+      zp_push(l->steps, &step.sums, sum);
     }
     zp_push(l->scratch, &to->steps, step);
   }

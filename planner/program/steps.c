@@ -110,6 +110,16 @@ static int64_t bias_sum_bytes(const zp_lowering *l, const zp_node *node) {
   return l->lowered->param_elements[l->graph->params.data[node->param_grad.data[last]].param] * l->lowered->grad_bytes;
 }
 
+/* Elements of an exchange of heads where all positions are: every rank has a part for every other. */
+static int64_t exchanged_heads(const zp_lowering *l, const zp_node *node) {
+  int there = node->op == ZP_OP_SPREAD_HEADS ? node->out.data[0] : node->in.data[0];
+  return zp_shape_elements(&l->graph->tensors.data[there].shape, l->lowered->microbatch);
+}
+
+static bool exchanges_heads(const zp_node *node) {
+  return node->op == ZP_OP_SPREAD_HEADS || node->op == ZP_OP_RETURN_HEADS;
+}
+
 /* Scratch memory of a step: partial column sums, or a bias's sum; attention tiles (GPUs have theirs in shared memory),
  * and what backward on tensor cores knows of queries. 0: none. */
 static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int chunks) {
@@ -119,6 +129,10 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
       cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
     return cols * chunks * l->lowered->stat_bytes;
   }
+  /* What goes to a rank, or comes from it, stands together; sums of heads that several ranks had, side by side. */
+  if (exchanges_heads(node))
+    return exchanged_heads(l, node) * l->lowered->compute_bytes *
+           (node->op == ZP_OP_RETURN_HEADS && node->attr.heads % node->attr.parts ? 2 : 1);
   bool attends = node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD;
   bool grad = node->op == ZP_OP_ATTENTION_GRAD;
   int64_t positions = attends ? l->graph->tensors.data[node->in.data[grad ? 0 : 1]].shape.dim[1] : 0;
@@ -136,6 +150,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
 }
 
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
+  if (exchanges_heads(node)) return exchanged_heads(l, node);
   if (zp_op_get_class(node->op) != ZP_CLASS_COMM || node->op == ZP_OP_ENTER) return 0;
   return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
 }
@@ -152,7 +167,7 @@ bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_s
 
 static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_ints *tensors) {
   int n = tensors->len;
-  zp_ints buffers = {ZP_NEW_ARRAY(l->arena, int, n), n, n};
+  zp_ints buffers = {ZP_NEW_ARRAY(l->details, int, n), n, n};
   for (int i = 0; i < n; i++) buffers.data[i] = zp_lower_buffer(l, p, buffer_of, tensors->data[i]);
   return buffers;
 }
@@ -161,17 +176,17 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
   step.in = buffers_of(l, p, buffer_of, &node->in);
   step.out = buffers_of(l, p, buffer_of, &node->out);
-  zp_reserve(l->arena, &step.sums, node->param_grad.len);
+  zp_reserve(l->steps, &step.sums, node->param_grad.len);
   for (int i = 0; i < node->param_grad.len; i++) {
     int use = node->param_grad.data[i];
     zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
-    zp_push(l->arena, &step.sums, sum);
+    zp_push(l->steps, &step.sums, sum);
   }
   step.row_chunks = row_chunks(l, node);
   int64_t scratch = workspace_bytes(l, node, step.row_chunks);
   if (scratch > 0)
     step.workspace = zp_lower_add_buffer(l, p,
-                                         (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),
+                                         (zp_buffer){.name = zp_format(l->details, "%s.workspace", node->name),
                                                      .place = ZP_AT_TRANSIENT,
                                                      .rows = 1,
                                                      .cols = scratch / l->lowered->compute_bytes,

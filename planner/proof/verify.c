@@ -262,6 +262,21 @@ static void check_gradient_sums(zp_verifier *v, const zp_json *json) {
             zp_json_get_real(said, "standard_deviation", 0));
 }
 
+/* Equal shares of the positions of everything that flows between segments. */
+static bool positions_divide(zp_verifier *v) {
+  int64_t context = v->choice.context;
+  for (int s = 0; s < v->spec->model->segments.len && context > 1; s++) {
+    const zp_graph *g = v->spec->model->segments.data[s].graph;
+    for (int i = 0; i < g->carry_in.len; i++) {
+      const zp_tensor *t = &g->tensors.data[g->carry_in.data[i]];
+      if (t->shape.rank == 3 && t->shape.dim[1] % context == 0) continue;
+      zp_find(v, "context %lld does not divide the positions of `%s`", (long long)context, t->name);
+      return false;
+    }
+  }
+  return true;
+}
+
 static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_choice *c = &v->choice;
   int devices;
@@ -277,12 +292,13 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   if (zp_claim(zp_json_get(json, "cluster"), "devices") != devices)
     zp_find(v, "%d ranks and the idle ones are %d devices, the file says %lld", zp_choice_ranks(c), devices,
             (long long)zp_claim(zp_json_get(json, "cluster"), "devices"));
-  int64_t samples = c->data * c->microbatch, batch = v->spec->train.batch;
+  int64_t samples = zp_replicas(c) * c->microbatch, batch = v->spec->train.batch;
   if (batch % samples != 0) {
-    zp_find(v, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)batch, c->data,
+    zp_find(v, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)batch, zp_replicas(c),
             (long long)c->microbatch);
     return false;
   }
+  if (!positions_divide(v)) return false;
   v->microbatches = batch / samples;
   if (zp_claim(json, "microbatches") != v->microbatches)
     zp_find(v, "there are %lld micro-batches, the file says %lld", (long long)v->microbatches,

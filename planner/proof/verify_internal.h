@@ -62,6 +62,12 @@ void zp_verify_find_streams(zp_verifier *v);
 int zp_verify_stream(const zp_verifier *v, int segment, int place);
 int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place);
 
+/* What a rank has of a carried tensor, in elements or bytes: of its sample's positions the share of its place in the
+ * context group, and with `sequence` of that the tensor rank's. */
+static inline int64_t zp_verify_share(const zp_verifier *v, int64_t all) {
+  int context = v->choice.context > 1 ? v->choice.context : 1;
+  return all / (v->choice.sequence ? v->choice.tensor : 1) / context;
+}
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */
 typedef struct zp_flat_sizes {

@@ -78,7 +78,7 @@ static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *c
   int64_t elements = 0;
   for (int i = 0; i < carry->len; i++)
     elements += zp_shape_elements(&g->tensors.data[carry->data[i]].shape, v->choice.microbatch);
-  return v->choice.sequence ? elements / v->choice.tensor : elements;
+  return zp_verify_share(v, elements);
 }
 
 /* Adds one run; slot: bytes of the chunk's slot so far. */

@@ -144,12 +144,14 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
-/* A collective moves the whole of its first operand. */
+/* A collective moves the whole of its first operand, or of its result. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
   static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats", "gather_shard",
-                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots", "return_slots"};
+                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots", "return_slots",
+                                           "spread_heads",   "return_heads"};
   const char *op = zp_json_get_string(step, "op", "");
-  const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), 0), -1));
+  const char *counted = strcmp(op, "spread_heads") == 0 ? "out" : "in"; /* heads: where all positions are */
+  const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, counted), 0), -1));
   bool moves = false;
   for (size_t i = 0; i < sizeof collective / sizeof *collective; i++) moves |= strcmp(op, collective[i]) == 0;
   int64_t elements = zp_json_get_int(step, "comm_elements", 0);
@@ -175,7 +177,7 @@ static void check_results(procedure *p, const zp_graph *g, const zp_ints *carry,
   for (int i = 0; i < carry->len; i++) {
     int64_t bytes = zp_shape_elements(&g->tensors.data[carry->data[i]].shape, microbatch) * p->v->compute_bytes;
     bool found = false;
-    if (p->v->choice.sequence) bytes /= p->v->choice.tensor;
+    bytes = zp_verify_share(p->v, bytes);
     for (int b = 0; b < p->n && !found; b++) {
       const zp_json *x = zp_json_at(p->buffers, b);
       found = is_at(x, place) && p->range[b].written && zp_claim(x, "base") < 0 && zp_claim(x, "offset") == at &&
@@ -321,7 +323,7 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
     in += zp_shape_elements(&g->tensors.data[g->carry_in.data[i]].shape, c->microbatch);
     if (zp_verify_stream(v, index, i) >= 0) streams += zp_verify_stream_elements(v, index, i);
   }
-  if (c->sequence) in /= c->tensor;
+  in = zp_verify_share(v, in);
   kept = in - streams;
   if (zp_stage_mode_split(mode) && s->is_repeat) kept = (kept + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)

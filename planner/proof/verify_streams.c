@@ -43,5 +43,5 @@ void zp_verify_find_streams(zp_verifier *v) {
 int64_t zp_verify_stream_elements(const zp_verifier *v, int segment, int place) {
   const zp_graph *g = v->pieces->piece[segment].segment.graph;
   int64_t elements = zp_shape_elements(&g->tensors.data[g->carry_in.data[place]].shape, v->choice.microbatch);
-  return v->choice.sequence ? elements / v->choice.tensor : elements;
+  return zp_verify_share(v, elements);
 }

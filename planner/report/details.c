@@ -39,7 +39,7 @@ static void put_preferred(zp_page *page, const zp_plan *plan) {
                                "apart (robust %.2g%%). %d ranks share a state there, and all wait for each of them; "
                                "%s. --set robust=0 takes the "
                                "fastest",
-                               c->tensor, c->pipeline, c->data, c->zero,
+                               c->tensor, c->pipeline, zp_replicas(c), c->zero,
                                100 * (1 - plan->fastest->estimate.step_s / plan->best.estimate.step_s),
                                100 * plan->spec->plans.data[plan->spec->plan].robust, zp_choice_exposure(c), here);
   zp_page_field(page, "preferred", "%s", text);

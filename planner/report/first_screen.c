@@ -39,7 +39,8 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *c) {
   zp_buf out = zp_buf_new(arena);
   put_degree(&out, "tensor", c->tensor);
   put_degree(&out, "pipeline", c->pipeline);
-  put_degree(&out, "data", c->data);
+  put_degree(&out, "context", zp_context_ranks(c));
+  put_degree(&out, "data", zp_replicas(c));
   if (out.len == 0) zp_buf_puts(&out, "one rank");
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, ", expert" ZP_GLUE "%d", c->expert);
   if (c->zero) zp_buf_printf(&out, ", zero" ZP_GLUE "%d", c->zero);

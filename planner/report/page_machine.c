@@ -59,6 +59,10 @@ static void set_groups(zp_json *machine, const zp_plan *plan) {
     zp_group_link expert = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
     add_group(list, "expert", &expert);
   }
+  if (zp_context_ranks(c) > 1) {
+    zp_group_link context = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, c->context, c->order);
+    add_group(list, "context", &context);
+  }
   if (c->shard > 0) {
     zp_group_link shard = zp_machine_shard_group(m, c, false), copies = zp_machine_copies_group(m, c);
     add_group(list, "shard", &shard);

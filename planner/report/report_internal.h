@@ -32,7 +32,7 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *choice);
 const char *zp_words_alternative(zp_arena *arena, const zp_plan *plan, int index);
 /* Seconds of a step that communication takes, of all kinds. */
 static inline double zp_estimate_communication_s(const zp_estimate *e) {
-  return e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
+  return e->tensor_comm_s + e->expert_comm_s + e->context_comm_s + e->pipeline_comm_s + e->data_comm_s;
 }
 
 /* Stages first, first + step and so on to last, with equal memory: consecutive ones, or those of a pattern that comes

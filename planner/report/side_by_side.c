@@ -98,7 +98,7 @@ static void add_memory(const table *t, zp_rows_alongside *memory, zp_rows_alongs
 static void add_traffic(const table *t, zp_rows_alongside *out) {
   int64_t *tensor = add_bytes(t, out, "tensor"), *data = add_bytes(t, out, "data");
   int64_t *pipeline = add_bytes(t, out, "pipeline"), *tie = add_bytes(t, out, "tie");
-  int64_t *expert = add_bytes(t, out, "expert");
+  int64_t *expert = add_bytes(t, out, "expert"), *context = add_bytes(t, out, "context");
   for (int i = 0; i < t->n; i++) {
     const zp_traffic traffic = zp_program_traffic(t->plans[i]->program);
     tensor[i] = traffic.tensor;
@@ -106,6 +106,7 @@ static void add_traffic(const table *t, zp_rows_alongside *out) {
     pipeline[i] = traffic.pipeline;
     tie[i] = traffic.tie;
     expert[i] = traffic.expert;
+    context[i] = traffic.context;
   }
   compare_bytes(t, out);
 }

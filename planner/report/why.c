@@ -124,6 +124,18 @@ static void explain_experts(zp_buf *out, const zp_plan *plan) {
                 percent(expert_exchanges(plan), plan->best.estimate.step_s));
 }
 
+static void explain_context(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  if (zp_context_ranks(c) == 1) return;
+  zp_group_link link = zp_machine_expert_group(&plan->machine, c->tensor, c->pipeline, c->data, c->context, c->order);
+  zp_buf_printf(out,
+                "context %d gives a rank 1/%d of every sample's positions; exchanges of heads %s and take %s%.1f%% of "
+                "the step. ",
+                c->context, c->context, link.nodes == 1 ? "stay inside a node" : "cross nodes",
+                c->pipeline > 1 ? "up to " : "",
+                percent(plan->best.estimate.context_comm_s, plan->best.estimate.step_s));
+}
+
 static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->pipeline == 1) return;
@@ -140,7 +152,8 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
   if (c->data == 1) return;
   static const char *const kept[] = {"", "optimizer state", "optimizer state and gradients",
                                      "optimizer state, gradients and weights"};
-  zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients", c->data,
+  zp_buf_printf(out, "data %d%s costs %.1f%% of the step for gradients", zp_replicas(c),
+                zp_context_ranks(c) > 1 ? zp_format(out->arena, " x context %d", c->context) : "",
                 percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s));
   if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, zp_shard_ranks(c), kept[c->zero]);
   if (c->zero && zp_expert_ranks(c) > 1)
@@ -189,6 +202,7 @@ const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   explain_tensor(&out, plan);
   explain_experts(&out, plan);
+  explain_context(&out, plan);
   explain_pipeline(&out, plan);
   explain_data(&out, plan);
   explain_recompute(&out, plan);
@@ -215,6 +229,7 @@ static const char *time_words(zp_arena *arena, const zp_plan *plan) {
       {"the pipeline bubble", e->bubble_s},
       {tensor_exchanges(plan), e->tensor_comm_s},
       {"exchanges between ranks that share experts", e->expert_comm_s},
+      {"exchanges between ranks that share positions", e->context_comm_s},
       {"messages between stages", e->pipeline_comm_s},
       {"exchanges between data ranks", e->data_comm_s},
       {"the optimizer", e->optimizer_s},

@@ -17,6 +17,7 @@ typedef struct zp_search_cache {
   bool interrupted;        /* the same, because the search was asked to end */
   zp_arena *arena;         /* of the search, given back at its end */
   zp_arena *kept;          /* the same for what is made while some of the other one is on its way to be given back */
+  zp_arena *steps;         /* of procedures that are being lowered and priced */
   bool in_chunks;          /* the current space is that of plans with the loss in chunks, where none is named */
   zp_machine machine;      /* of the ranks that the current plan uses (zp_search_use), like the limits below */
   int64_t limit_bytes;     /* arena bytes that a rank may use; several node types: on the smallest */

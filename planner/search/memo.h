@@ -33,11 +33,27 @@ typedef struct zp_moving_memo { /* of the point that was asked for last */
   double forward_s, backward_s; /* collectives of all stages together, at least */
   double alone_s;               /* of all chunks together */
 } zp_moving_memo;
-typedef struct zp_link_memo {
+static inline bool zp_same_degrees(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
+         a->data == b->data && zp_context_ranks(a) == zp_context_ranks(b) && a->shard == b->shard &&
+         a->order == b->order;
+}
+typedef struct zp_link_memo { /* of the degrees that were asked for last */
   bool known;
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
+/* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. What copies
+ * of shards sum afterwards is left out. */
+typedef struct zp_bucket_sum {
+  zp_move_way way;
+  int element_bytes;
+} zp_bucket_sum;
+typedef struct zp_bucket_sum_memo {
+  const zp_lowered *lowered; /* NULL: nothing is known */
+  zp_choice choice;          /* all state on the device */
+  zp_bucket_sum sum;
+} zp_bucket_sum_memo;
 enum { ZP_FLIGHT_SLOTS = 256 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   bool known, counted;          /* counted: every stage; else the least and most of all */
@@ -119,7 +135,9 @@ typedef struct zp_search_memo {
   zp_step_end_memo end[4][2];                  /* [zero][compress] */
   int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
   zp_moving_memo moving;
-  zp_link_memo data, replicas, stages; /* of the data ranks, of those that hold the same experts, between stages */
+  zp_bucket_sum_memo bucket_sums[ZP_STAGE_MODES];
+  /* Of the data ranks, of those that hold the same experts, between stages, of an expert group. */
+  zp_link_memo data, replicas, stages, experts;
 } zp_search_memo;
 
 #endif

@@ -12,7 +12,7 @@
 void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
   const double all[ZP_DECISIONS] = {c->tensor,
                                     c->pipeline,
-                                    c->data,
+                                    zp_replicas(c),
                                     zp_expert_ranks(c),
                                     c->zero,
                                     (double)c->microbatch,
@@ -22,7 +22,8 @@ void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
                                     c->fine,
                                     c->order,
                                     c->sequence,
-                                    zp_shards_state(c) ? zp_shard_ranks(c) : 1};
+                                    zp_shards_state(c) ? zp_shard_ranks(c) : 1,
+                                    zp_context_ranks(c)};
   memcpy(decisions, all, sizeof all);
 }
 
@@ -31,7 +32,7 @@ static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
   zp_limit *const limits[ZP_DECISIONS] = {&plan->tensor,      &plan->pipeline,   &plan->data,       &plan->expert,
                                           &plan->zero,        &plan->microbatch, &plan->schedule,   &plan->chunks,
                                           &plan->loss_chunks, &plan->cut,        &plan->rank_order, &plan->sequence,
-                                          &plan->shard};
+                                          &plan->shard,       &plan->context};
   double decisions[ZP_DECISIONS];
   bool any = false;
   zp_decisions_of(c, decisions);

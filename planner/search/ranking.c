@@ -6,10 +6,11 @@
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[14 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
+  int64_t difference[15 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
                                                  a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
+                                                 zp_context_ranks(a) - zp_context_ranks(b),
                                                  zp_expert_ranks(a) - zp_expert_ranks(b),
                                                  zp_shard_ranks(a) - zp_shard_ranks(b),
                                                  a->zero - b->zero,
@@ -22,8 +23,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                      b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[14 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[15 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[15 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[16 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
@@ -39,7 +40,8 @@ static bool faster(const zp_candidate *a, const zp_candidate *b) {
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data &&
+         zp_context_ranks(a) == zp_context_ranks(b);
 }
 
 static int find_degrees(const zp_ranking *r, const zp_choice *choice) {

@@ -17,8 +17,7 @@ void zp_plan_adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
   plan->machine = zp_machine_make(&plan->spec->cluster, plan->spec->train.precision, zp_choice_ranks(&c));
-  zp_sharding *sharding = zp_shard_experts(plan->arena, plan->spec->model, &plan->machine, c.tensor,
-                                           zp_expert_ranks(&c), c.sequence, &reason);
+  zp_sharding *sharding = zp_shard_choice(plan->arena, plan->spec->model, &plan->machine, &c, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
   plan->program = zp_program_make_priced(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
@@ -222,6 +221,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
 static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_machine *machine) {
   s->in = in;
   s->kept = zp_arena_new_alongside("search.kept", s->arena);
+  s->steps = zp_arena_new_alongside("search.steps", s->arena);
   s->machine = *machine;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);
@@ -264,6 +264,7 @@ void zp_search_end(zp_search_progress *progress) {
   if (!progress->s) return;
   zp_arena *arena = progress->s->arena; /* the cache lies in it */
   zp_arena_free(progress->s->kept);
+  zp_arena_free(progress->s->steps);
   zp_arena_free(arena);
   progress->s = NULL;
 }

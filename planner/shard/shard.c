@@ -121,6 +121,7 @@ static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_s
       if (!t) continue;
       zp_parts parts = t->split_dim >= 0 ? t->parts[t->split_dim] : (zp_parts){1, 1};
       zp_param_split here = {.split_dim = t->split_dim, .outer = parts.outer, .units = parts.units, .local = t->shape};
+      if (t->position_parts > 1) zp_shape_resize(s->arena, &here.local, 0, t->shape.dim[0] * t->position_parts);
       if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
         return false;
       here.spread = sharding->expert > 1 && is_matrix_of_experts(sharding->local[i], p);
@@ -153,11 +154,35 @@ static zp_graph *trained_graph(const zp_graph *local, const zp_sharding *s) {
   return zp_fold_gradients(zp_differentiate(zp_fold_epilogues(fused)), s->gelu_gradients);
 }
 
+/* Divides the positions of all local graphs; false with the reason. */
+static bool divide_positions(zp_sharding *sharding, int segments, int context, zp_graph **divided,
+                             const char **reason) {
+  for (int i = 0; i < segments; i++)
+    if (!(divided[i] = zp_graph_divide_positions(sharding->local[i], sharding->tensor, context, reason))) return false;
+  return true;
+}
+
+/* ", but context 2 or 4 would do". */
+static const char *name_contexts(sharder *s, zp_sharding *sharding, const char *reason) {
+  enum { MOST = 1024 };
+  int segments = s->model->segments.len, last = 0;
+  zp_graph **divided = ZP_NEW_ARRAY(s->scratch, zp_graph *, segments);
+  const char *list = "", *ignored;
+  for (int context = 2; context <= MOST; context++) {
+    if (s->model->sequence % context || !divide_positions(sharding, segments, context, divided, &ignored)) continue;
+    if (last) list = zp_format(s->scratch, "%s%s%d", list, *list ? ", " : "", last);
+    last = context;
+  }
+  if (!last) return reason;
+  return zp_format(s->arena, "%s; context %s%s%d would do", reason, list, *list ? " or " : "", last);
+}
+
 static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char **reason) {
   const zp_model *model = s->model;
   zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
   sharding->tensor = s->problem.tensor;
   sharding->expert = s->problem.expert;
+  sharding->context = s->problem.context;
   sharding->sequence = s->problem.sequence;
   sharding->epilogues = has_tensor_cores(s->problem.machine);
   sharding->gelu_gradients = sharding->epilogues && zp_products_do_gelu_gradients(s->problem.machine);
@@ -174,6 +199,14 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
     if (!sharding->local[i]) return NULL;
   }
   if (has_tensor_cores(s->problem.machine)) zp_shard_pad(s->scratch, model, sharding);
+  if (sharding->context > 1) {
+    zp_graph **divided = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+    if (!divide_positions(sharding, model->segments.len, sharding->context, divided, reason)) {
+      *reason = name_contexts(s, sharding, *reason);
+      return NULL;
+    }
+    sharding->local = divided;
+  }
   for (int i = 0; i < model->segments.len; i++) sharding->trained[i] = trained_graph(sharding->local[i], sharding);
   return sharding;
 }
@@ -284,22 +317,33 @@ static zp_sharding *shard_problem(zp_arena *arena, const zp_model *model, zp_sha
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason) {
   assert(tensor >= 1 && microbatch >= 1 && reason);
-  return shard_problem(
-      arena, model,
-      (zp_shard_problem){
-          .machine = machine, .tensor = tensor, .expert = 1, .microbatch = microbatch, .sequence = sequence},
-      reason);
+  return shard_problem(arena, model,
+                       (zp_shard_problem){.machine = machine,
+                                          .tensor = tensor,
+                                          .expert = 1,
+                                          .context = 1,
+                                          .microbatch = microbatch,
+                                          .sequence = sequence},
+                       reason);
 }
 
 zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
                               bool sequence, const char **reason) {
   assert(tensor >= 1 && expert >= 0 && reason);
+  return zp_shard_choice(arena, model, machine, &(zp_choice){.tensor = tensor, .expert = expert, .sequence = sequence},
+                         reason);
+}
+
+zp_sharding *zp_shard_choice(zp_arena *arena, const zp_model *model, const zp_machine *machine, const zp_choice *choice,
+                             const char **reason) {
+  assert(choice->tensor >= 1 && reason);
   return shard_problem(arena, model,
                        (zp_shard_problem){.machine = machine,
-                                          .tensor = tensor,
-                                          .expert = expert > 1 ? expert : 1,
+                                          .tensor = choice->tensor,
+                                          .expert = zp_expert_ranks(choice),
+                                          .context = zp_context_ranks(choice),
                                           .microbatch = 1,
-                                          .sequence = sequence},
+                                          .sequence = choice->sequence},
                        reason);
 }
 

@@ -54,6 +54,7 @@ typedef struct zp_shard_problem {
   int tensor;
   int64_t microbatch;
   int expert;       /* more than 1: experts stay whole on the tensor ranks */
+  int context;      /* ranks that share the positions of a sample */
   bool sequence;    /* carried tensors are split along the sequence; else replicated, and nothing is split so */
   const int *fixed; /* per model parameter: a zp_param_form where decided before, FREE otherwise */
 } zp_shard_problem;

@@ -103,6 +103,8 @@ static void make_groups(zpr *c) {
   comm->sharers = make_group(c, rank_of(program, c->t, c->p, shard), data_stride(program), S);
   comm->replicas = make_group(c, rank_of(program, c->t, c->p, shard + c->d - first), E * data_stride(program), S / E);
   comm->copies = make_group(c, rank_of(program, c->t, c->p, c->d - shard), S * data_stride(program), D / S);
+  int C = zpr_context_ranks(program);
+  comm->axis[ZPR_CONTEXT] = make_group(c, rank_of(program, c->t, c->p, c->d / C * C), data_stride(program), C);
   comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), zpr_pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exchanges of slots in an expert group, on memory of the host. */
+/* Exchanges of slots in an expert group, or of heads in a context group, on memory of the host. */
 #include <string.h>
 #include "comm.h"
 
@@ -7,6 +7,7 @@
  * them: block b * experts + j, b of samples. Together for one rank's own samples, or for its experts. */
 typedef struct exchange {
   int64_t n, samples, experts, block_bytes;
+  zpr_axis axis;
   bool spread;
 } exchange;
 
@@ -31,7 +32,7 @@ static void copy_stream(const exchange *x, bool by_samples, int64_t r, int64_t b
 
 static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
   zpr_comm *comm = c->state->comm;
-  zpr_group g = comm->axis[ZPR_EXPERT];
+  zpr_group g = comm->axis[x->axis];
   int64_t stream = x->samples * x->experts * x->block_bytes, most = ZPR_STAGING_BYTES / (2 * x->n) / 64 * 64;
   for (int64_t at = 0; at < x->samples * x->experts; at++)
     memcpy(out + block_place(x, !x->spread, g.me, at), in + block_place(x, x->spread, g.me, at),
@@ -43,9 +44,9 @@ static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
       char *packed = comm->staging + (g.n + r) * most;
       *receive = *send = -1;
       if (r == g.me) continue;
-      *receive = comm->transport->irecv(comm->staging + r * most, end - begin, g.rank[r], (int)ZPR_EXPERT);
+      *receive = comm->transport->irecv(comm->staging + r * most, end - begin, g.rank[r], (int)x->axis);
       copy_stream(x, x->spread, r, begin, end, in, packed, true);
-      *send = zpr_post_send(c, ZPR_EXPERT, packed, end - begin, g.rank[r], (int)ZPR_EXPERT);
+      *send = zpr_post_send(c, x->axis, packed, end - begin, g.rank[r], (int)x->axis);
     }
     zpr_wait_handles(c, comm->handles, g.n);
     for (int r = 0; r < g.n; r++)
@@ -54,8 +55,16 @@ static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
   }
 }
 
-void zpr_host_exchange_slots(zpr *c, bool spread, const void *in, int64_t samples, int64_t experts, int64_t elements,
-                             void *out) {
-  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), spread};
+void zpr_host_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *in, int64_t samples, int64_t experts,
+                             int64_t elements, void *out) {
+  exchange x = {zpr_axis_group(c, axis).n, samples, experts, elements * zpk_bytes(c->program->dtype), axis, spread};
   exchange_slots(c, &x, (char *)(uintptr_t)in, out);
+}
+
+void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  zpr_exchange_slots(c, ZPR_EXPERT, true, in, samples, experts, elements, out);
+}
+
+void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  zpr_exchange_slots(c, ZPR_EXPERT, false, in, samples, experts, elements, out);
 }

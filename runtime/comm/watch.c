@@ -58,7 +58,8 @@ static const char *message_text(zpr_axis axis) {
   static const char *const texts[ZPR_AXIS_COUNT] = {
       [ZPR_TENSOR] = "a sum over tensor ranks",       [ZPR_PIPELINE] = "a message along the pipeline",
       [ZPR_DATA] = "an exchange over data ranks",     [ZPR_TIE] = "the sum of a tied parameter",
-      [ZPR_EXPERT] = "an exchange over expert ranks", [ZPR_CONTROL] = "what all ranks agree on"};
+      [ZPR_EXPERT] = "an exchange over expert ranks", [ZPR_CONTEXT] = "an exchange over context ranks",
+      [ZPR_CONTROL] = "what all ranks agree on"};
   return texts[axis];
 }
 

@@ -61,14 +61,10 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
                                (char *)out + b * bytes);
 }
 
-void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+void zpr_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *in, int64_t samples, int64_t experts,
+                        int64_t elements, void *out) {
   assert(samples >= 0 && experts >= 1 && elements >= 0);
-  zpr_host_exchange_slots(c, true, in, samples, experts, elements, out);
-}
-
-void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  assert(samples >= 0 && experts >= 1 && elements >= 0);
-  zpr_host_exchange_slots(c, false, in, samples, experts, elements, out);
+  zpr_host_exchange_slots(c, axis, spread, in, samples, experts, elements, out);
 }
 
 void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,

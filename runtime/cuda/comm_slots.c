@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is exchanged side by side: slots of an expert group, and records of 1-bit Adam. By NCCL, or staged. */
+/* What is exchanged side by side: slots of an expert group, heads of a context group, and records of 1-bit Adam. By
+ * NCCL, or staged. */
 #include "cuda.h"
 
 #include <assert.h>
@@ -31,31 +32,24 @@ static void put(zpr *c, char *to, const char *from, int64_t bytes) {
 /* ---- slots ---- */
 
 /* What belongs to one sample stands together on both sides, so samples go one after the other. */
-static void exchange_slots(zpr *c, bool spread, const char *in, int64_t samples, int64_t experts, int64_t elements,
-                           char *out) {
-  int64_t bytes = zpr_expert_ranks(c->program) * experts * elements * zpk_bytes(c->program->dtype);
+void zpr_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *from, int64_t samples, int64_t experts,
+                        int64_t elements, void *to) {
+  assert(samples >= 0 && experts >= 1 && elements >= 0);
+  int64_t bytes = zpr_axis_group(c, axis).n * experts * elements * zpk_bytes(c->program->dtype);
+  const char *in = from;
+  char *out = to;
   if (c->state->rehearses) return;
   for (int64_t b = 0; b < samples && bytes > 0; b++, in += bytes, out += bytes) {
     if (c->state->device->nccl) {
-      zpr_nccl_exchange_slots(c, spread, in, experts, elements, out);
+      zpr_nccl_exchange_slots(c, axis, spread, in, experts, elements, out);
       continue;
     }
     char *host = room(c, 2 * bytes);
     fetch(c, host, in, bytes);
     zpr_cuda_wait(c);
-    zpr_host_exchange_slots(c, spread, host, 1, experts, elements, host + bytes);
+    zpr_host_exchange_slots(c, axis, spread, host, 1, experts, elements, host + bytes);
     put(c, out, host + bytes, bytes);
   }
-}
-
-void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  assert(samples >= 0 && experts >= 1 && elements >= 0);
-  exchange_slots(c, true, in, samples, experts, elements, out);
-}
-
-void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  assert(samples >= 0 && experts >= 1 && elements >= 0);
-  exchange_slots(c, false, in, samples, experts, elements, out);
 }
 
 /* ---- records ---- */

@@ -237,7 +237,8 @@ void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, zp
 void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtype, void *data, int64_t count);
 void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
 /* Exchanges the slots of one sample. */
-void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out);
+void zpr_nccl_exchange_slots(zpr *c, zpr_axis axis, bool spread, const char *in, int64_t experts, int64_t elements,
+                             char *out);
 void zpr_nccl_group_exchange(zpr *c, const zpr_group *g, zpr_axis axis, const void *send, int64_t stride, int64_t bytes,
                              void *recv);
 /* As zpr_stage_send, _send_wait, _recv (nccl_stages.c). */

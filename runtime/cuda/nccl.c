@@ -91,6 +91,7 @@ void zpr_nccl_open(zpr *c) {
     n->expert = join_group(c, zpr_axis_group(c, ZPR_EXPERT), all);
     n->replicas = join_group(c, zpr_replica_group(c), all);
   }
+  if (zpr_context_ranks(c->program) > 1) n->context = join_group(c, zpr_axis_group(c, ZPR_CONTEXT), all);
   n->copies = join_group(c, zpr_copies_group(c), all);
   n->tie = zpr_alloc(c, (size_t)c->program->n_ties, sizeof *n->tie);
   for (int i = 0; i < c->program->n_ties; i++) n->tie[i] = join_group(c, zpr_tie_group(c, i), all);
@@ -103,10 +104,10 @@ void zpr_nccl_open(zpr *c) {
  *
  * A communicator is joined by a call that returns when all of its members have made it, and ranks are connected inside
  * a call that returns when both have made it. So these calls come in one order that all ranks share: communicators by
- * kind (tensor, data, expert groups, their replicas, copies of shards, ties by number, channels by number and sending
- * stage), and of one kind and number a rank is in one at most, or, of channels, in two that the sending stage puts in
- * order. Take the first communicator in this order that is not complete: all before it are, so each of its members has
- * returned from those and is at this one, or will be. So it becomes complete, and then the next one.
+ * kind (tensor, data, expert groups, their replicas, context groups, copies of shards, ties, channels by number and
+ * sending stage), and of one kind and number a rank is in one at most, or, of channels, in two that the sending stage
+ * puts in order. Take the first communicator in this order that is not complete: all before it are, so each of its
+ * members has returned from those and is at this one, or will be. So it becomes complete, and then the next one.
  *
  * Left to itself NCCL connects the ranks of a collective when the first one of its kind is started
  * (NCCL_RUNTIME_CONNECT=1, since 2.22) and those of a send when they first talk: in the middle of a step, where rank
@@ -155,6 +156,7 @@ void zpr_nccl_connect(zpr *c) {
     connect_members(c, n->expert, zpr_axis_group(c, ZPR_EXPERT), true);
     connect_members(c, n->replicas, zpr_replica_group(c), false);
   }
+  if (zpr_context_ranks(c->program) > 1) connect_members(c, n->context, zpr_axis_group(c, ZPR_CONTEXT), true);
   connect_members(c, n->copies, zpr_copies_group(c), false);
   for (int i = 0; i < c->program->n_ties; i++) connect_members(c, n->tie[i], zpr_tie_group(c, i), false);
   zpr_nccl_connect_channels(c);
@@ -169,6 +171,7 @@ void zpr_nccl_close(zpr *c) {
   if (n->copies) n->api.leave(n->copies);
   if (n->replicas) n->api.leave(n->replicas);
   if (n->expert) n->api.leave(n->expert);
+  if (n->context) n->api.leave(n->context);
   if (n->data) n->api.leave(n->data);
   if (n->tensor) n->api.leave(n->tensor);
   d->api.release(n->scratch);
@@ -190,6 +193,7 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   const zpr_nccl *n = c->state->device->nccl;
   if (axis == ZPR_TENSOR) return n->tensor;
   if (axis == ZPR_EXPERT) return n->expert;
+  if (axis == ZPR_CONTEXT) return n->context;
   if (axis == ZPR_DATA && g->rank == zpr_copies_group(c).rank) return n->copies;
   if (axis == ZPR_DATA) /* replicas of spread experts are some of the data ranks */
     return n->replicas && g->rank == zpr_replica_group(c).rank ? n->replicas : n->data;
@@ -383,10 +387,11 @@ void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t sh
 
 /* Block j of member r stands at one of two places, see zpr_spread_slots; blocks go one by one, because what is one
  * piece on one side is several on the other. */
-void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out) {
+void zpr_nccl_exchange_slots(zpr *c, zpr_axis axis, bool spread, const char *in, int64_t experts, int64_t elements,
+                             char *out) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;
-  zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
+  zpr_group g = zpr_axis_group(c, axis);
   int type = zpr_nccl_type(c);
   int64_t bytes = elements * zpk_bytes(c->program->dtype);
   if (g.n > 1) zpr_nccl_check(c, nccl->group_start(), "exchange slots");
@@ -399,9 +404,9 @@ void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t expert
         zpr_copy(c, to, from, bytes);
         continue;
       }
-      zpr_nccl_check(c, nccl->receive(to, (size_t)elements, type, r, d->nccl->expert, d->stream), "receive slots");
-      zpr_nccl_check(c, nccl->send(from, (size_t)elements, type, r, d->nccl->expert, d->stream), "send slots");
-      zpr_comm_count(c, ZPR_EXPERT, bytes, g.rank[r]);
+      zpr_nccl_check(c, nccl->receive(to, (size_t)elements, type, r, comm_of(c, &g, axis), d->stream), "receive slots");
+      zpr_nccl_check(c, nccl->send(from, (size_t)elements, type, r, comm_of(c, &g, axis), d->stream), "send slots");
+      zpr_comm_count(c, axis, bytes, g.rank[r]);
     }
   if (g.n > 1) zpr_nccl_check(c, nccl->group_end(), "exchange slots");
 }

@@ -63,8 +63,8 @@ enum { ZPR_CHANNELS = 4 };
 
 struct zpr_nccl {
   nccl_api api;
-  void *tensor, *data, *replicas, *expert, *copies; /* data, replicas: of a shard group */
-  void **tie;                                       /* [n_ties] */
+  void *tensor, *data, *replicas, *expert, *context, *copies; /* data, replicas: of a shard group */
+  void **tie;                                                 /* [n_ties] */
   zpr_channel channels[ZPR_CHANNELS];
   void *ready;  /* event: a message is complete in the compute stream */
   void **sent;  /* events, [zpr_message_buffers]: what is in a buffer has left */

@@ -30,6 +30,7 @@ void zpr_nccl_watch(zpr *c) {
   ask(c, n->data, "of the data group");
   ask(c, n->replicas, "with the same experts");
   ask(c, n->expert, "of the expert group");
+  ask(c, n->context, "of the context group");
   ask(c, n->copies, "with copies of the same shards");
   for (int i = 0; i < c->program->n_ties && n->tie; i++) ask(c, n->tie[i], "with a tied parameter");
   for (int i = 0; i < ZPR_CHANNELS; i++) {

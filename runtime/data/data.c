@@ -358,6 +358,28 @@ static void take_named_labels(const zpr *c, int64_t i, char *inputs) {
     if (p->named[k].labels && zpr_has_named(c, k)) take_labels(ids_at(c, inputs, k, i), p->named[k].elements);
 }
 
+/* ---- shares of positions ---- */
+
+/* Keeps the positions of this place in the context group: of n samples, one after the other, with so many each. */
+static void keep_share(const zpr *c, int32_t *ids, int64_t n, int64_t positions) {
+  int64_t parts = zpr_context_ranks(c->program), share = positions / parts, first = c->d % parts * share;
+  for (int64_t b = 0; b < n; b++) memmove(ids + b * share, ids + b * positions + first, (size_t)share * sizeof *ids);
+}
+
+/* Samples were read whole; each micro-batch's shares begin where its samples did. */
+static void keep_shares(const zpr *c, char *inputs) {
+  const zpr_program *p = c->program;
+  int n = p->n_named > 0 ? p->n_named : p->n_inputs;
+  for (int i = 0; i < n && zpr_context_ranks(p) > 1; i++)
+    for (int64_t mb = 0; mb < p->microbatches && p->shared_inputs >> i & 1; mb++) {
+      if (p->n_named == 0)
+        keep_share(c, (int32_t *)(void *)inputs + input_at(p, i) + mb * p->microbatch * p->sequence, p->microbatch,
+                   p->sequence);
+      else if (zpr_has_named(c, i))
+        keep_share(c, (int32_t *)(void *)(inputs + zpr_named_at(c, i, mb)), p->microbatch, p->named[i].elements);
+    }
+}
+
 /* ---- a batch ---- */
 
 static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
@@ -374,6 +396,7 @@ static void load_arrays(zpr *c, zpr_data *data, int64_t first) {
     if (n >= data->end) take_named_labels(c, i, (char *)inputs);
   }
   if (troubled(data)) put_legal(c, (char *)inputs);
+  keep_shares(c, (char *)inputs);
   zpr_tokens_close(c);
 }
 
@@ -394,6 +417,7 @@ void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   }
   if (troubled(data)) memset(tokens, 0, (size_t)(count + (p->lengths ? samples : 0)) * sizeof *tokens);
   for (int64_t i = 0; i < samples && p->lengths && troubled(data); i++) tokens[count + i] = 1;
+  keep_shares(c, (char *)tokens);
   zpr_tokens_close(c);
   weigh_tokens(c, data, first);
 }

@@ -30,8 +30,7 @@ family *family_new(fuzz *f, const zp_choice *choice) {
   of->choice = *choice;
   of->choice.cut = NULL, of->choice.stage_recompute = NULL;
   of->machine = zp_machine_make(&f->spec->cluster, f->spec->train.precision, zp_choice_ranks(choice));
-  zp_sharding *sharding = zp_shard_experts(arena, f->spec->model, &of->machine, choice->tensor, zp_expert_ranks(choice),
-                                           choice->sequence, &reason);
+  zp_sharding *sharding = zp_shard_choice(arena, f->spec->model, &of->machine, choice, &reason);
   for (int i = 0; i < MODES && sharding; i++) {
     zp_choice one = of->choice; /* of a schedule whose procedures all others have, too */
     one.schedule = ZP_SCHEDULE_ZB_H1;

@@ -90,7 +90,7 @@ def layout(model, tensor=1, pipeline=1, data=1, more=None, keep=KEPT, words=(), 
 
 
 def ranks_of(settings):
-    return math.prod(settings[key] for key in DEGREES)
+    return math.prod(settings[key] for key in DEGREES) * settings.get("context", 1)
 
 
 # ---- one run ----

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The least work of points that may be cut inside layers, against every cut: with limits of memory between those under
- * which all fits and those under which nothing does. */
+/* The least work and the least longest stage of points that may be cut inside layers, with one chunk a stage and with
+ * two, against every cut: with limits of memory between those under which all fits and those under which nothing
+ * does. */
 #include "search_instances.h"
 
 enum { POINTS = 1000 };
@@ -15,6 +16,7 @@ typedef struct trial {
   zp_choice choice;
   int64_t limit_bytes;
   double least_s;         /* of all cuts that fit: every stage in its fastest mode that fits */
+  double longest_s;       /* the shortest longest stage of these */
   int64_t least, largest; /* arena bytes of a stage alongside its products' scratch memory, over all cuts and modes */
   int64_t scratch;        /* of a stage with products, the same of all of them and most of its bytes */
   int cuts;
@@ -41,8 +43,17 @@ static stage_room room_of(const trial *t, int mode, int stage) {
   return room;
 }
 
+static double stage_s(const trial *t, int mode, int stage) {
+  double seconds = 0;
+  zp_units part[ZP_MOST_CHUNKS];
+  zp_parts_of_stage(&t->choice, stage, t->choice.cut, part);
+  for (int k = 0; k < zp_chunks(&t->choice); k++)
+    for (int64_t u = part[k].first; u < part[k].first + part[k].count; u++) seconds += unit_s(mode_of(t, mode), u);
+  return seconds;
+}
+
 static void try_cut(trial *t) {
-  double sum = 0;
+  double sum = 0, longest = 0;
   for (int stage = 0; stage < t->choice.pipeline; stage++) {
     double best = INFINITY;
     for (int i = 0; i < t->point.n_modes; i++) {
@@ -52,32 +63,32 @@ static void try_cut(trial *t) {
       if (alongside > t->largest) t->largest = alongside;
       if (room.scratch > t->scratch) t->scratch = room.scratch;
       if (room.bytes > t->limit_bytes) continue;
-      double seconds = 0;
-      for (int64_t u = t->choice.cut[stage]; u < t->choice.cut[stage + 1]; u++) seconds += unit_s(mode_of(t, i), u);
-      best = fmin(best, seconds);
+      best = fmin(best, stage_s(t, i, stage));
     }
     sum += best;
+    longest = fmax(longest, best);
   }
   t->least_s = fmin(t->least_s, sum);
+  t->longest_s = fmin(t->longest_s, longest);
 }
 
-static void all_cuts(trial *t, int stage) {
-  int64_t units = mode_of(t, 0)->n_units, stages = t->choice.pipeline;
-  if (stage == stages - 1) {
-    t->choice.cut[stages] = units;
+static void all_cuts(trial *t, int chunk) {
+  int64_t units = mode_of(t, 0)->n_units, chunks = zp_model_chunks(&t->choice);
+  if (chunk == chunks - 1) {
+    t->choice.cut[chunks] = units;
     if (++t->cuts <= MOST_CUTS) try_cut(t);
     return;
   }
-  for (int64_t end = t->choice.cut[stage] + 1; end <= units - (stages - 1 - stage); end++) {
-    t->choice.cut[stage + 1] = end;
-    all_cuts(t, stage + 1);
+  for (int64_t end = t->choice.cut[chunk] + 1; end <= units - (chunks - 1 - chunk) && t->cuts <= MOST_CUTS; end++) {
+    t->choice.cut[chunk + 1] = end;
+    all_cuts(t, chunk + 1);
   }
 }
 
 /* False: more cuts than are worth while. */
 static bool brute_force(trial *t, int64_t limit_bytes) {
   t->limit_bytes = limit_bytes;
-  t->least_s = INFINITY, t->least = INT64_MAX, t->largest = t->scratch = 0, t->cuts = 0;
+  t->least_s = t->longest_s = INFINITY, t->least = INT64_MAX, t->largest = t->scratch = 0, t->cuts = 0;
   all_cuts(t, 0);
   return t->cuts <= MOST_CUTS;
 }
@@ -85,12 +96,14 @@ static bool brute_force(trial *t, int64_t limit_bytes) {
 static bool random_point(trial *t) {
   zp_choice c = {.tensor = 1 + (int)random_below(2), .pipeline = 2 + (int)random_below(2), .data = 1, .fine = true};
   c.zero = (int)random_below(2), c.microbatch = 1 << random_below(2);
+  if (random_below(3) == 0) c.schedule = ZP_SCHEDULE_INTERLEAVED, c.chunks = 2;
   c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
   if (random_below(4) == 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 1 + (int)random_below(8)};
   if (t->spec->train.batch % c.microbatch || zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = (zp_mode_set)(1 + random_below(7));
   t->choice = c;
-  return zp_search_point(t->progress.s, &c, modes, &t->point) && c.pipeline <= zp_point_units(t->progress.s, &t->point);
+  return zp_search_point(t->progress.s, &c, modes, &t->point) &&
+         zp_model_chunks(&c) <= zp_point_units(t->progress.s, &t->point);
 }
 
 /* Many layers alongside a small vocabulary: what is bounded is most of the memory. */
@@ -105,14 +118,26 @@ static zp_spec *deep_spec(int *devices) {
 
 typedef struct seen {
   int points, fit, forced; /* forced: more work than that of the fastest modes */
+  int sharp, chunks;       /* memory makes the longest stage longer, as far as is known; fit with several chunks */
 } seen;
+
+/* Stages that take no longer than those of a cut that fits can run all parts. */
+static void check_longest(trial *t, seen *n, double free_s) {
+  zp_search_cache *s = t->progress.s;
+  double own_s[4] = {t->longest_s, t->longest_s, t->longest_s, t->longest_s}, less_s[4];
+  const zp_part_room *room = zp_find_part_rooms(s, &t->point);
+  cr_assert(zp_parts_run_within(s, &t->point, own_s, room), "a cut has stages of %.9g s", t->longest_s);
+  for (int i = 0; i < 4; i++) less_s[i] = free_s * (1 + 1e-6);
+  n->sharp += !zp_parts_run_within(s, &t->point, less_s, room);
+  n->chunks += zp_chunks(&t->choice) > 1;
+}
 
 /* Some memory between the stage that needs least and the one that needs most, and the scratch memory that all but
  * stages without a product need. */
 static void check_point(trial *t, seen *n) {
-  t->choice.cut = ZP_NEW_ARRAY(arena, int64_t, t->choice.pipeline + 1);
+  t->choice.cut = ZP_NEW_ARRAY(arena, int64_t, zp_model_chunks(&t->choice) + 1);
   if (!brute_force(t, INT64_MAX)) return;
-  double free_s = t->least_s, share = 0.01 * (double)random_below(100);
+  double free_s = t->least_s, free_longest_s = t->longest_s, share = 0.01 * (double)random_below(100);
   brute_force(t, t->scratch + t->least + (int64_t)(share * share * (double)(t->largest - t->least)));
   t->progress.s->limit_bytes =
       t->limit_bytes + zp_choice_communicator_bytes(t->progress.s, &t->choice, mode_of(t, 0)->ties);
@@ -123,6 +148,7 @@ static void check_point(trial *t, seen *n) {
   cr_assert(has_room || isinf(t->least_s), "no room, but %g s fit into %lld bytes", t->least_s,
             (long long)t->limit_bytes);
   cr_assert(point.work_s <= t->least_s * (1 + 1e-9), "least work %.9g, but a cut has %.9g", point.work_s, t->least_s);
+  if (isfinite(t->longest_s)) check_longest(t, n, free_longest_s);
   n->points++;
   n->fit += isfinite(t->least_s);
   n->forced += has_room && point.work_s > free_s * (1 + 1e-6);
@@ -147,6 +173,7 @@ static void expect_least(bool freezes, int all) {
     zp_arena_rewind(arena, mark);
   }
   cr_expect(n.fit > n.points / 4 && n.fit < n.points, "%d of %d fit", n.fit, n.points);
+  cr_expect(n.sharp > n.points / 100 && n.chunks > n.points / 20, "of %d: %d, %d", n.points, n.sharp, n.chunks);
   cr_expect(n.forced > n.points / 100, "%d of %d have more work than the fastest modes", n.forced, n.points);
 }
 

@@ -83,7 +83,8 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : f->stretch ? "_stretch" : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
               zp_frame_positions(f, S), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
-  if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
+  bool spread = zp_context_ranks(&f->e->program->choice) > 1; /* then there is no padding */
+  if (!spread && k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
     zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %s, .causal = %s,", ZP_LL(total),
                 ZP_LL(G), zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
   else
@@ -93,7 +94,11 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (n->attr.softcap > 0) zp_buf_line(out, "    .softcap = %s,", zp_decimal(f->e->arena, n->attr.softcap));
   if (n->attr.alibi_heads) zp_buf_line(out, "    .alibi_heads = %lld,", ZP_LL(n->attr.alibi_heads));
   bool drops = n->attr.rate > 0 && !f->stretch;
-  if (q->split_dim >= 0 && (n->attr.alibi_heads || drops || (n->attr.layout && n->attr.layout->sets > 1)))
+  bool counts = n->attr.alibi_heads || drops || (n->attr.layout && n->attr.layout->sets > 1);
+  if (spread && counts)
+    zp_buf_line(out, "    .first_head = (%sc->d %% CONTEXT) * %lld,", q->split_dim >= 0 ? "c->t * CONTEXT + " : "",
+                ZP_LL(n->attr.heads));
+  else if (q->split_dim >= 0 && counts)
     zp_buf_line(out, "    .first_head = c->t * %lld,", ZP_LL(n->attr.heads));
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   if (n->attr.cross) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));

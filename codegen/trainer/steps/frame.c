@@ -56,6 +56,11 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
   return zp_format(f->e->arena, "c->t * %lld", ZP_LL(t->shape.dim[dim]));
 }
 
+const char *zp_frame_own_rows(const zp_frame *f, const zp_tensor *table) {
+  if (table->position_parts < 2) return "";
+  return zp_format(f->e->arena, " + c->d %% CONTEXT * %lld", ZP_LL(zp_shape_elements(&table->shape, 1)));
+}
+
 const char *zp_frame_positions(const zp_frame *f, int64_t positions) {
   return positions == f->model->sequence ? "SEQUENCE" : zp_format(f->e->arena, "%lld", ZP_LL(positions));
 }

@@ -41,6 +41,18 @@ static bool has_streams(const zp_frame *f, const zp_step *s) {
   return drops_out(s) && zp_expert_ranks(&f->e->program->choice) > 1 && rows_of(f, s)->shape.rank == 4;
 }
 
+/* Rows of a context rank's positions, of which a tensor rank has columns or a share. */
+static void emit_context_column(zp_frame *f, const zp_step *s, const zp_tensor *rows) {
+  int64_t local = zp_shape_cols(&rows->shape), positions = s->node->fused->rows_per_sample;
+  if (s->node->fused->split)
+    zp_buf_printf(&f->e->out, " .first_column = c->d %% CONTEXT * %lld + c->t * %lld,",
+                  ZP_LL(positions * rows->full_dim), ZP_LL(local));
+  else if (s->node->fused->split_rows)
+    zp_buf_printf(&f->e->out, " .first_column = (c->d %% CONTEXT * TENSOR + c->t) * %lld,", ZP_LL(positions * local));
+  else
+    zp_buf_printf(&f->e->out, " .first_column = c->d %% CONTEXT * %lld,", ZP_LL(positions * local));
+}
+
 /* Columns of the group's random stream: only dropout reads them. */
 static void emit_stream(zp_frame *f, const zp_step *s) {
   if (!drops_out(s)) return;
@@ -50,6 +62,11 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   zp_buf_printf(&f->e->out, "      .instance = %s, .first_sample = c->first_sample + mb * MICROBATCH,",
                 f->seg->segment->is_repeat ? "layer" : "0");
   f->uses_layer |= f->seg->segment->is_repeat;
+  if (zp_context_ranks(&f->e->program->choice) > 1) {
+    emit_context_column(f, s, rows);
+    zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
+    return;
+  }
   if (split) zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(local));
   if (has_streams(f, s)) /* columns of one sample's slots of the rank's experts */
     zp_buf_printf(&f->e->out, " .first_column = (c->t * EXPERT + c->d %% EXPERT) * %lld,",
@@ -98,7 +115,9 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
   zp_kernels_note(e->kernels, kernel, zp_emit_shape(e, &matrix));
   zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0}, step = {0};
   for (int i = 0; i < s->in.len; i++) {
-    zp_push(e->arena, &in, zp_frame_name(f, s->in.data[i]));
+    const zp_buffer *x = zp_frame_buffer(f, s->in.data[i]);
+    const char *own = x->tensor >= 0 ? zp_frame_own_rows(f, zp_frame_tensor(f, s->in.data[i])) : "";
+    zp_push(e->arena, &in, zp_format(e->arena, "%s%s", zp_frame_name(f, s->in.data[i]), own));
     zp_push(e->arena, &in_ld, zp_format(e->arena, "%lld", ZP_LL(step_ld(f, s, s->in.data[i], reads_rows(s, i)))));
     zp_push(e->arena, &step, reads_rows(s, i) ? in_ld.data[i] : "0");
   }

@@ -28,9 +28,11 @@ static void print_embedding_grad(zp_frame *f, const zp_step *s) {
 
 static void print_position_grad(zp_frame *f, const zp_step *s) {
   const zp_buffer *dy = zp_frame_buffer(f, s->in.data[0]);
-  zp_buf_line(&f->e->out, "zpr_position_grad(c, %s, %lld, MICROBATCH, %s, %lld, %s, %s);",
-              zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), zp_frame_positions(f, summed_param(f, s)->shape.dim[0]),
-              ZP_LL(dy->cols), zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, s->sums.data[0].use));
+  const zp_tensor *table = summed_param(f, s);
+  zp_buf_line(&f->e->out, "zpr_position_grad(c, %s, %lld, MICROBATCH, %s, %lld, %s, %s%s);",
+              zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), zp_frame_positions(f, table->shape.dim[0]),
+              ZP_LL(dy->cols), zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, s->sums.data[0].use),
+              zp_frame_own_rows(f, table));
 }
 
 /* ---- collectives ---- */
@@ -43,6 +45,19 @@ static void print_exchange(zp_frame *f, const zp_step *s) {
               zp_frame_name(f, s->in.data[0]), ZP_LL(there->dim[1]),
               ZP_LL(there->dim[2] / zp_expert_ranks(&f->e->program->choice) * there->dim[3]),
               zp_frame_name(f, s->out.data[0]));
+}
+
+/* Heads of queries, keys, values or results; the workspace is that of one direction, or of both. */
+static void print_heads(zp_frame *f, const zp_step *s) {
+  bool spread = s->op == ZP_OP_SPREAD_HEADS;
+  int x = s->in.data[0], y = s->out.data[0], own = spread ? x : y;
+  const zp_shape *all = &zp_frame_tensor(f, spread ? y : x)->shape;
+  int64_t heads = s->node->attr.heads, width = zp_shape_cols(&zp_frame_tensor(f, own)->shape) / heads;
+  zp_buf_line(&f->e->out, "zpr_%s_heads(c, &(zpr_heads){.samples = MICROBATCH, .positions = %lld, .heads = %lld,",
+              spread ? "spread" : "return", ZP_LL(all->dim[1] / s->node->attr.parts), ZP_LL(heads));
+  zp_buf_line(&f->e->out, "    .width = %lld, .ld = %lld, .scratch = %s}, %s, %s);", ZP_LL(width),
+              ZP_LL(zp_frame_buffer(f, own)->ld), zp_frame_name(f, s->workspace), zp_frame_name(f, x),
+              zp_frame_name(f, y));
 }
 
 /* Between all positions of every sample and the rank's share of them. */
@@ -146,6 +161,8 @@ static zp_step_printer *const printers[ZP_OP_COUNT] = {
     [ZP_OP_REDUCE_SCATTER_SEQ] = print_sequence,
     [ZP_OP_SPREAD_SLOTS] = print_exchange,
     [ZP_OP_RETURN_SLOTS] = print_exchange,
+    [ZP_OP_SPREAD_HEADS] = print_heads,
+    [ZP_OP_RETURN_HEADS] = print_heads,
     [ZP_OP_GATHER_STATS] = print_gather_stats,
 };
 

@@ -67,6 +67,7 @@ static const limit_key limit_keys[] = {
     DEGREE(pipeline),
     DEGREE(data),
     DEGREE(expert),
+    DEGREE(context),
     DEGREE(shard),
     DEGREE(microbatch),
     DEGREE(chunks),

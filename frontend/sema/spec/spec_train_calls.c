@@ -139,7 +139,7 @@ static const struct {
     {"betas", "what a step leaves of the averages of the gradients and of their squares", NULL, NULL},
     {"beta1", "what a step leaves of the average of the gradients", "beta1 = 0.9", NULL},
     {"eps", "added to the root of the second moment", "eps = 1e-8", NULL},
-    {"weight_decay", "share of a weight, times the learning rate, that a step takes away", "weight_decay = 0.1", "=0"},
+    {"weight_decay", "share of a weight, times the learning rate, that a step subtracts", "weight_decay = 0.1", "=0"},
     {"decay", "which parameters `weight_decay` is for", "decay = \"matrices\"", "=\"matrices\""},
     {"momentum", "what a step leaves of the average of the gradients", "momentum = 0.9", NULL},
     {"freeze_step", "with `compress`: steps before exchanges are in 1 bit", "freeze_step = 50", "15% of the steps"},

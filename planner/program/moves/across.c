@@ -84,7 +84,8 @@ static bool members(const counter *k, const zp_move *m, int64_t t, int64_t d, in
     for (int i = 0; i < n; i++) node[i] = node_of(k, i, p, d);
     return t == 0;
   case ZP_END_EXPERT_RANKS:
-    first = d / e * e;
+  case ZP_END_CONTEXT_RANKS:
+    first = d / n * n;
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + i);
     return d == first;
   case ZP_END_REPLICAS:

@@ -51,6 +51,7 @@ static void add_sent(void *sum, int stage, const zp_move_list *list) {
                                          [ZP_END_COPIES] = &t->data,
                                          [ZP_END_TENSOR_RANKS] = &t->tensor,
                                          [ZP_END_EXPERT_RANKS] = &t->expert,
+                                         [ZP_END_CONTEXT_RANKS] = &t->context,
                                          [ZP_END_NEIGHBOUR] = &t->pipeline,
                                          [ZP_END_TIED_STAGES] = &t->tie};
     zp_move_end peers = zp_move_peers(m);
@@ -82,6 +83,7 @@ static void add_across(void *sum, int stage, const zp_move_list *list) {
                                          [ZP_END_COPIES] = &b->data,
                                          [ZP_END_TENSOR_RANKS] = &b->tensor,
                                          [ZP_END_EXPERT_RANKS] = &b->expert,
+                                         [ZP_END_CONTEXT_RANKS] = &b->context,
                                          [ZP_END_NEIGHBOUR] = &b->pipeline,
                                          [ZP_END_TIED_STAGES] = &b->tie};
     int64_t *to = axis[zp_move_peers(m)], more = to ? zp_move_across_bytes(scratch, all->program, stage, m) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives over the tensor ranks and in expert groups are steps of a unit, priced and run as such; here are their
- * elements, one record for all steps of an action that are alike. */
+/* Collectives over the tensor ranks, in expert groups and in context groups are steps of a unit, priced and run as
+ * such; here are their elements, one record for all steps of an action that are alike. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -18,6 +18,8 @@ zp_move_way zp_step_way(const zp_step *step) {
       [ZP_OP_REDUCE_SCATTER_SEQ] = ZP_WAY_REDUCE_SCATTER,
       [ZP_OP_SPREAD_SLOTS] = ZP_WAY_EXCHANGE,
       [ZP_OP_RETURN_SLOTS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_SPREAD_HEADS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_RETURN_HEADS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
@@ -100,6 +102,7 @@ const zp_move_strategy zp_tensor_collectives = {
     .refuses = refuses_sequence,
 };
 
+/* A plan has expert groups or context groups: refuses_context. */
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
 static void make_experts(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -127,4 +130,35 @@ const zp_move_strategy zp_expert_exchange = {
     .explain = explain_experts,
     .refuses = refuses_experts,
     .provides = 1u << ZP_MOVE_NEED_EXCHANGE,
+};
+
+static bool context_applies(const zp_move_scope *x) { return zp_context_ranks(x->choice) > 1; }
+
+static void make_context(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_move move = zp_move_begin(x, &zp_context_exchange, ZP_MOVE_HEADS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_CONTEXT_RANKS, zp_context_ranks(x->choice), sums_of(x).exchanged,
+      x->lowered->compute_bytes, emit, user);
+}
+
+static const char *explain_context(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d data ranks share the positions of their samples and exchange heads around attention",
+                   zp_context_ranks(x->choice));
+}
+
+static const char *refuses_context(const zp_choice *c, const zp_spec *spec) {
+  (void)spec;
+  if (c->data % zp_context_ranks(c)) return "context groups divide the data ranks";
+  if (zp_context_ranks(c) > 1 && zp_expert_ranks(c) > 1)
+    return "context does not go with experts spread over data ranks";
+  if (zp_context_ranks(c) > 1 && c->shard > 0) return "context does not go with state divided in groups (`shard`)";
+  return NULL;
+}
+
+const zp_move_strategy zp_context_exchange = {
+    .name = "context exchange",
+    .applies = context_applies,
+    .make = make_context,
+    .explain = explain_context,
+    .refuses = refuses_context,
+    .provides = 1u << ZP_MOVE_NEED_HEADS,
 };

@@ -53,6 +53,7 @@ static bool sends_back(const zp_choice *c) { return c->data > 1 && zp_shards_sta
 static bool has_copies(const zp_choice *c) { return zp_shards_state(c) && zp_shard_copies(c) > 1; }
 static bool compresses(const zp_choice *c) { return c->compress; }
 static bool has_stages(const zp_choice *c) { return c->pipeline > 1; }
+static bool divides_positions(const zp_choice *c) { return zp_context_ranks(c) > 1; }
 static bool spreads_experts(const zp_choice *c) { return zp_expert_ranks(c) > 1; }
 
 /* Known without the strategies, because of one that is not in the list nobody else says it. */
@@ -71,6 +72,7 @@ static const struct {
     [ZP_MOVE_NEED_COPIES] = {has_copies, "no strategy sums gradients over copies of shards"},
     [ZP_MOVE_NEED_SIGNS] = {compresses, "no strategy exchanges 1-bit gradients"},
     [ZP_MOVE_NEED_MESSAGES] = {has_stages, "no strategy sends messages between stages"},
+    [ZP_MOVE_NEED_HEADS] = {divides_positions, "no strategy exchanges heads in context groups"},
     [ZP_MOVE_NEED_EXCHANGE] = {spreads_experts, "no strategy exchanges slots in expert groups"},
 };
 

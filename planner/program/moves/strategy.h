@@ -15,6 +15,7 @@
   X(zp_saved_offloaded_strategy, ON_ACTION | HAS_RING | HAS_REGIONS, arg)                                              \
   X(zp_tensor_collectives, ON_INSIDE, arg)                                                                             \
   X(zp_expert_exchange, ON_INSIDE, arg)                                                                                \
+  X(zp_context_exchange, ON_INSIDE, arg)                                                                               \
   X(zp_zero_scatter, ON_ACTION | HAS_RING, arg)                                                                        \
   X(zp_stochastic_sums, 0, arg)                                                                                        \
   X(zp_gradients_offloaded, ON_ACTION | ON_STEP | HAS_RING | HAS_REGIONS, arg)                                         \

@@ -8,7 +8,7 @@ function decisionWords(plan) {
   const homes = ['optimizer', 'gradients', 'params', 'activations']
     .map(c => [c, (plan.offload || plan)[c]]).filter(([, home]) => home && home.tier)
     .map(([c, home]) => `${c} on ${home.tier}`)
-  return [`tensor ${d.tensor}`, `pipeline ${d.pipeline}`, `data ${d.data}`, d.expert > 1 && `expert ${d.expert}`, `zero ${plan.zero}`,
+  return [`tensor ${d.tensor}`, `pipeline ${d.pipeline}`, d.context > 1 && `context ${d.context}`, `data ${d.data}`, d.expert > 1 && `expert ${d.expert}`, `zero ${plan.zero}`,
     `micro-batch ${plan.microbatch}`, plan.schedule + (plan.chunks > 1 ? ` with ${plan.chunks} chunks` : ''), `recompute ${recompute}`,
     plan.cut === 'block' && 'cuts inside layers', plan.sequence && 'norms split along the sequence', plan.compress && '1-bit exchange',
     plan.loss_chunks > 1 && `loss in ${plan.loss_chunks} chunks`, plan.rank_order === 'tpd' && 'rank order tpd',

@@ -2,7 +2,7 @@
 /* Several plans side by side: the answer of zplan compare --json. */
 
 const letter = i => String.fromCharCode(65 + i)
-const COMPARED = {compute: 'blue', 'pipeline bubble': 'grey', 'tensor communication': 'orange', 'expert communication': 'yellow', 'pipeline communication': 'sky',
+const COMPARED = {compute: 'blue', 'pipeline bubble': 'grey', 'tensor communication': 'orange', 'expert communication': 'yellow', 'context communication': 'yellow', 'pipeline communication': 'sky',
   'data communication': 'purple', optimizer: 'green', offload: 'vermillion', overlap: 'grey', weights: 'blue', gradients: 'sky', saved: 'orange', buffers: 'yellow', context: 'grey', NCCL: 'purple'}
 
 /* A bar a plan, of the rows before the last, which is their sum. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is sent, by axis and by strategy; every record of the list of moves. */
 
-const AXES = [['tensor', 'tensor'], ['pipeline', 'pipeline'], ['data', 'data'], ['tie', 'tied weights'], ['expert', 'experts']]
+const AXES = [['tensor', 'tensor'], ['pipeline', 'pipeline'], ['data', 'data'], ['tie', 'tied weights'], ['expert', 'experts'], ['context', 'context']]
 
 function drawMoves() {
   const axesUsed = AXES.filter(([key]) => number('plan.traffic_bytes.' + key) > 0)

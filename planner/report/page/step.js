@@ -6,6 +6,7 @@ const TERMS = [
   ['bubble_s', 'pipeline bubble', 'grey'],
   ['tensor_comm_s', 'tensor communication', 'orange'],
   ['expert_comm_s', 'expert communication', 'yellow'],
+  ['context_comm_s', 'context communication', 'yellow'],
   ['pipeline_comm_s', 'pipeline communication', 'sky'],
   ['data_comm_s', 'data communication', 'purple'],
   ['optimizer_s', 'optimizer', 'green'],

@@ -18,24 +18,19 @@
 #include "bound.h"
 #include "procedures.h"
 
-static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && a->shard == b->shard && a->order == b->order;
-}
-
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* The links of the current degrees. */
 static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *memo, zp_find_link *find,
                                         const zp_choice *c) {
-  if (!memo->known || !same_degrees(&memo->choice, c))
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){true, *c, find(&s->machine, c->tensor, c->pipeline, c->data, c->order)};
   return &memo->link;
 }
 
 static const zp_group_link *recall_peers(const zp_search_cache *s, zp_link_memo *memo, zp_move_end peers,
                                          const zp_choice *c) {
-  if (!memo->known || !same_degrees(&memo->choice, c))
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){true, *c, zp_cost_link_of(&s->machine, c, peers)};
   return &memo->link;
 }
@@ -174,7 +169,7 @@ static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *po
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   zp_step_end_memo *memo = &s->memo.end[c->zero][c->compress];
-  if (memo->known && same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
+  if (memo->known && zp_same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
   double gather = 0;
@@ -218,7 +213,7 @@ static bool same_elements(const zp_flat *a, const zp_flat *b) { return memcmp(a,
 
 static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp_relaxed_unit *mean) {
   const zp_choice *k = &memo->choice;
-  return memo->known && same_degrees(k, c) && k->zero == c->zero && same_homes(k, c) && k->schedule == c->schedule &&
+  return memo->known && zp_same_degrees(k, c) && k->zero == c->zero && same_homes(k, c) && k->schedule == c->schedule &&
          zp_chunks(k) == zp_chunks(c) && k->fine == c->fine && same_elements(&memo->mean.elements, &mean->elements) &&
          memo->mean.saved_bytes == mean->saved_bytes && memo->mean.units == mean->units;
 }
@@ -358,29 +353,19 @@ double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   return step_end(s, point, &update);
 }
 
-/* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. What copies
- * of shards sum afterwards is left out. */
-typedef struct bucket_sum {
-  zp_move_way way;
-  int element_bytes;
-} bucket_sum;
-
 static void find_sum(void *user, const zp_move *m) {
   if (m->when == ZP_WHEN_OVERLAPPED_BACKWARD && m->queue == ZP_QUEUE_DATA && m->share > 0 &&
       zp_move_peers(m) != ZP_END_COPIES)
-    *(bucket_sum *)user = (bucket_sum){m->way, m->element_bytes};
+    *(zp_bucket_sum *)user = (zp_bucket_sum){m->way, m->element_bytes};
 }
 
 /* By the list, whatever the homes: what comes up for it is summed no sooner. With one stage step_end has what is left
  * of it, and on several node types links are left out. */
-static bucket_sum sum_alongside(const zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
+static zp_bucket_sum find_bucket_sum(const zp_search_cache *s, const zp_choice *here, const zp_variant *v) {
   static const zp_flat one = {{[ZP_KIND_WHOLE] = 1}};
-  bucket_sum sum = {.way = ZP_WAY_COPY};
-  if (c->pipeline == 1 || zp_has_types(s) || !s->in->floor.reductions) return sum;
-  zp_choice here = *c;
-  memset(here.home, 0, sizeof here.home);
+  zp_bucket_sum sum = {.way = ZP_WAY_COPY};
   const zp_move_scope scope = {.lowered = v->lowered,
-                               .choice = &here,
+                               .choice = here,
                                .cpu = s->machine.node->device.is_cpu,
                                .moment = ZP_MOMENT_BUCKETS,
                                .microbatches = 1,
@@ -391,13 +376,24 @@ static bucket_sum sum_alongside(const zp_search_cache *s, const zp_choice *c, co
   return sum;
 }
 
+/* The stages of a point ask for the same, but for what they recompute. */
+static zp_bucket_sum sum_alongside(zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
+  if (c->pipeline == 1 || zp_has_types(s) || !s->in->floor.reductions) return (zp_bucket_sum){.way = ZP_WAY_COPY};
+  zp_bucket_sum_memo *memo = &s->memo.bucket_sums[v->mode];
+  zp_choice here = *c;
+  memset(here.home, 0, sizeof here.home);
+  if (memo->lowered != v->lowered || memcmp(&memo->choice, &here, sizeof here) != 0)
+    *memo = (zp_bucket_sum_memo){v->lowered, here, find_bucket_sum(s, &here, v)};
+  return memo->sum;
+}
+
 /* Parameters of a stage by kind, or the mean of them. */
 typedef struct amounts {
   double of[ZP_KINDS];
 } amounts;
 
 /* Sums the gradients of one stage: of those that all data ranks hold, of other kinds where there are some. */
-static double sum_s(zp_search_cache *s, const zp_choice *c, bucket_sum sum, amounts elements) {
+static double sum_s(zp_search_cache *s, const zp_choice *c, zp_bucket_sum sum, amounts elements) {
   double seconds = 0;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
     if (!zp_kinds[kind].trained || (kind != ZP_KIND_WHOLE && elements.of[kind] <= 0)) continue;
@@ -408,12 +404,12 @@ static double sum_s(zp_search_cache *s, const zp_choice *c, bucket_sum sum, amou
 }
 
 /* The sum of a stage that may have no gradients that all data ranks hold, and so not the latency of their sum. */
-static double stage_sum_s(zp_search_cache *s, const zp_choice *c, bucket_sum sum, amounts elements) {
+static double stage_sum_s(zp_search_cache *s, const zp_choice *c, zp_bucket_sum sum, amounts elements) {
   return sum_s(s, c, sum, elements) - (elements.of[ZP_KIND_WHOLE] > 0 ? 0 : sum_s(s, c, sum, (amounts){{0}}));
 }
 
 /* Seconds of an element beyond the latency of the sum. */
-static double sum_slope(zp_search_cache *s, const zp_point *point, bucket_sum sum, zp_param_kind kind) {
+static double sum_slope(zp_search_cache *s, const zp_point *point, zp_bucket_sum sum, zp_param_kind kind) {
   const zp_variant *v = zp_variant_of(s, point);
   amounts all = {{0}}, least = {{0}};
   all.of[kind] = (double)v->elements.of[kind];
@@ -437,7 +433,7 @@ static int64_t shared_of_first(const zp_variant *v) {
  * first unit, where it has them. Loose: latencies, buckets, shared parameters that another stage has, too. */
 const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
-  bucket_sum sum = sum_alongside(s, &point->choice, v);
+  zp_bucket_sum sum = sum_alongside(s, &point->choice, v);
   if (sum.way == ZP_WAY_COPY) return NULL;
   int64_t units = zp_point_units(s, point), shared = shared_of_first(v);
   double *before = ZP_NEW_ARRAY(arena, double, units + 1);
@@ -460,7 +456,7 @@ const double *zp_bound_sums_before(zp_arena *arena, zp_search_cache *s, const zp
 static double bound_sums(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  bucket_sum sum = sum_alongside(s, c, v);
+  zp_bucket_sum sum = sum_alongside(s, c, v);
   if (sum.way == ZP_WAY_COPY) return 0;
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
   amounts mean, least = {{0}};
@@ -512,7 +508,7 @@ double zp_bound(zp_search_cache *s, const zp_point *point) {
 }
 
 double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end) {
-  bucket_sum sum = sum_alongside(s, c, own);
+  zp_bucket_sum sum = sum_alongside(s, c, own);
   if (sum.way == ZP_WAY_COPY) return 0;
   amounts elements;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)

@@ -129,6 +129,14 @@ bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point);
 /* ---- least_parts.c ---- */
 /* The work_s of a point whose cuts may lie inside layers; false as above. */
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask);
+/* The segment whose parts are considered, of a point whose cuts may lie inside layers. */
+int zp_parts_segment(const zp_search_cache *s, const zp_point *point);
+/* The share of a stage's room that each of its parts takes, in every mode. In the arena of the search. */
+typedef struct zp_part_room zp_part_room;
+const zp_part_room *zp_find_part_rooms(zp_search_cache *s, const zp_point *point);
+/* Can the stages run all parts when a micro-batch takes own_s[stage] on each at most? room: NULL: memory is not
+ * counted. */
+bool zp_parts_run_within(zp_search_cache *s, const zp_point *point, const double *own_s, const zp_part_room *room);
 /* zp_hosts_have_room for such a point, with these shares on the host. */
 bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares);
 

@@ -4,7 +4,8 @@
  * memory. Each proof stands at its function, in these letters:
  *
  *   item    a layer, or a run of parts of it that is no whole layer, in one mode
- *   value   of an item, v: seconds that the slowest mode would take longer (SECONDS), or its parts (PARTS)
+ *   value   of an item, v: seconds that the slowest mode would take longer (SECONDS), its parts (PARTS), or its seconds
+ *           in the fastest mode of each part (WORK), the same whatever its mode
  *   bytes   of an item on a stage with w micro-batches in flight and q whose weight gradients wait, c: state, w times
  *           what it keeps, and q times what waits. They grow with w and q
  *   L       bytes of a stage
@@ -17,18 +18,18 @@
 #include <zplan/schedule.h>
 #include "bound.h"
 
-/* What a stage may hold in one mode: a layer, or a run of parts. Values: seconds that the slowest mode would take
- * longer; parts. */
-enum { SECONDS, PARTS, VALUES };
+/* What a stage may hold in one mode: a layer, or a run of parts. */
+enum { SECONDS, PARTS, WORK, VALUES };
 typedef struct item {
   double elements[ZP_KINDS];
   double kept, waits; /* bytes saved of a micro-batch; of one whose weight gradients wait */
+  double seconds;     /* of a micro-batch, in this mode */
   double value[VALUES];
 } item;
 
 enum { MOST_RUNS = ZP_MOST_PARTS * (ZP_MOST_PARTS - 1) };
 typedef struct mode_items { /* of one mode */
-  item layer, run[MOST_RUNS];
+  item layer, part[ZP_MOST_PARTS], run[MOST_RUNS];
   int n_runs;
   bool needless; /* a stage has room for no more parts than in another mode that is considered */
 } mode_items;
@@ -63,18 +64,22 @@ static void add_part(item *sum, const item *part) {
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) sum->elements[kind] += part->elements[kind];
   sum->kept += part->kept;
   sum->waits += part->waits;
+  sum->seconds += part->seconds;
   for (int i = 0; i < VALUES; i++) sum->value[i] += part->value[i];
 }
 
-static mode_items items_of(const zp_variant *v, int segment, const zp_variant *slowest) {
+static mode_items items_of(const zp_variant *v, int segment, const zp_variant *slowest, const zp_variant *fastest) {
   mode_items g = {.n_runs = 0};
-  item part[ZP_MOST_PARTS];
+  item *part = g.part;
   int n = v->lowered->pieces->parts[segment];
   for (int i = 0; i < n; i++) {
     int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
     part[i] = (item){.kept = v->kept_bytes[piece],
                      .waits = v->waiting_bytes[piece],
-                     .value = {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+                     .seconds = v->unit_s[piece],
+                     .value = {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]),
+                               [PARTS] = 1,
+                               [WORK] = fastest->unit_s[piece]}};
     for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) part[i].elements[kind] = v->part_elements[kind][piece];
     add_part(&g.layer, &part[i]);
   }
@@ -149,7 +154,7 @@ static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) 
   knapsack *fresh = *known = ZP_NEW(s->kept, knapsack);
   fresh->n_modes = point->n_modes;
   for (int i = 0; i < point->n_modes; i++)
-    fresh->mode[i] = items_of(&s->variants.data[point->modes[i]], segment, slowest);
+    fresh->mode[i] = items_of(&s->variants.data[point->modes[i]], segment, slowest, all);
   for (int i = 0; i < point->n_modes; i++) fresh->mode[i].needless = is_needless(fresh, i);
   fresh->n = layers * all->lowered->pieces->parts[segment];
   fresh->fast_s = layers * all->unit_s[segment];
@@ -354,6 +359,143 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
   if (!serve(all, &p, s, c, &wanted)) return false;
   point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - ZP_BOUND_SLACK));
   return true;
+}
+
+/* ---- what stages run in a time ---- */
+
+/* The layout gives every chunk slots of its own, or all chunks one pool, whatever needs less (room_of_chunks). */
+enum { OWN_SLOTS, POOL, LAYOUTS };
+
+/* Shares of a stage's room in one mode and layout: what is held beyond its parts, and what each of them takes. most:
+ * WORK of all that there is room for, whole or not. */
+struct zp_part_room {
+  double beyond, part[ZP_MOST_PARTS], most;
+};
+typedef struct zp_part_room part_room;
+
+/* A pool has as many slots as the stage has micro-batches in flight, of the size of the largest chunk, which is no
+ * smaller than the mean. Own slots: no chunk has fewer in flight than `fewest`. */
+static microbatches in_layout(const zp_flight_memo *flights, int stage, int layout) {
+  return (microbatches){layout == POOL ? flights->slots[stage] / flights->chunks : flights->fewest[stage],
+                        fewer(flights->pending[stage])};
+}
+
+/* Where every chunk is known to have a part, own slots hold at least the smallest one for the micro-batches that each
+ * has in flight beyond the fewest. */
+static double least_beyond(const knapsack *all, const zp_flight_memo *flights, int stage, int mode) {
+  if (!all->between || stage == 0 || stage == flights->pipeline - 1) return 0;
+  double least = HUGE_VAL;
+  for (int i = 0; i < all->parts; i++) least = zp_sooner(least, all->mode[mode].part[i].kept);
+  return least * (flights->all[stage] - flights->chunks * flights->fewest[stage]);
+}
+
+static part_room room_of(const knapsack *all, const prices *p, int mode, microbatches n, double beyond) {
+  part_room room = {.beyond = beyond / p->limit};
+  double best = 0;
+  for (int i = 0; i < all->parts; i++) {
+    const item *part = &all->mode[mode].part[i];
+    room.part[i] = bytes_of(p, part, n) / p->limit;
+    if (part->value[WORK] > best * room.part[i]) best = part->value[WORK] / room.part[i];
+  }
+  room.most = best * zp_later(0, 1 - room.beyond);
+  return room;
+}
+
+const part_room *zp_find_part_rooms(zp_search_cache *s, const zp_point *point) {
+  const knapsack *all = find_knapsack(s, point);
+  const zp_choice *c = &point->choice;
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_alongside alongside = zp_find_alongside(s, point, v);
+  const zp_shares shares = zp_shares_here(c);
+  double limit = fmax(1, (double)s->limit_bytes - zp_bytes_alongside(&alongside, &all->least));
+  const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1, limit, zp_chunks(c)};
+  const zp_flight_memo *flights = zp_find_flights(s, c);
+  part_room *room = ZP_NEW_ARRAY(s->arena, part_room, c->pipeline * all->n_modes * LAYOUTS), *next = room;
+  for (int stage = 0; stage < c->pipeline; stage++)
+    for (int mode = 0; mode < all->n_modes; mode++)
+      for (int layout = 0; layout < LAYOUTS; layout++)
+        *next++ = room_of(all, &p, mode, in_layout(flights, stage, layout),
+                          layout == OWN_SLOTS ? p.kept * least_beyond(all, flights, stage, mode) : 0);
+  return room;
+}
+
+/* A stage's time and room, what parts in one mode take of them, and how often each part is there beyond whole layers.
+ */
+typedef struct part_fill {
+  const knapsack *all;
+  const mode_items *mode;
+  const part_room *room; /* NULL: memory is not counted */
+  double seconds, layer_room;
+  int chunks, more[ZP_MOST_PARTS];
+} part_fill;
+
+/* WORK of these parts with all whole layers for which time and room are left; below 0: no room for the parts. */
+static double fill_with_layers(const part_fill *x) {
+  double seconds = x->seconds, room = x->room ? 1 - x->room->beyond : 1, work = 0;
+  for (int i = 0; i < x->all->parts; i++) {
+    const item *part = &x->mode->part[i];
+    seconds -= x->more[i] * part->seconds;
+    work += x->more[i] * part->value[WORK];
+    if (x->room) room -= x->more[i] * x->room->part[i];
+  }
+  double slack = ZP_BOUND_SLACK, layers = seconds / x->mode->layer.seconds;
+  if (x->room && x->layer_room > 0) layers = zp_sooner(layers, room / x->layer_room);
+  return layers < -slack || room < -slack ? -1
+                                          : floor(layers * (1 + slack) + slack) * x->mode->layer.value[WORK] + work;
+}
+
+/* The most WORK of a stage in one mode and layout: whole layers, and of every part at most one more for each of the
+ * chunks, since a chunk has at most one run that is no whole layer. Parts that all have one more are a layer. Loose:
+ * which of them may be neighbours. */
+static double most_of_parts(part_fill *x) {
+  int last = x->all->parts - 1, at = 0;
+  double most = 0;
+  memset(x->more, 0, sizeof x->more);
+  for (;;) { /* all combinations, in the order of a counter whose places are the parts */
+    bool layer = true;
+    for (int i = 0; i <= last; i++) layer &= x->more[i] > 0;
+    double work = layer ? -1 : fill_with_layers(x);
+    most = zp_later(most, work);
+    for (at = 0; at <= last && (x->more[at] == x->chunks || (at == 0 && work < 0)); at++) x->more[at] = 0;
+    if (at > last) return most;
+    x->more[at]++;
+  }
+}
+
+int zp_parts_segment(const zp_search_cache *s, const zp_point *point) {
+  return heaviest_repeat(zp_variant_of(s, point));
+}
+
+/* WORK that a stage runs within its time, at most: it is in one mode and one layout, and has no more than time and room
+ * allow. What cannot have more than another one is left out. */
+static double most_of_stage_within(const knapsack *all, int chunks, double seconds, const part_room *room) {
+  double most = 0;
+  for (int mode = 0; mode < all->n_modes; mode++) {
+    const mode_items *items = &all->mode[mode];
+    double best = 0;
+    for (int i = 0; i < all->parts; i++) best = zp_later(best, items->part[i].value[WORK] / items->part[i].seconds);
+    for (int layout = 0; layout < (room ? LAYOUTS : 1); layout++) {
+      part_fill x = {.all = all, .mode = items, .seconds = seconds, .chunks = chunks};
+      double limit = best * seconds;
+      if (room) {
+        x.room = &room[mode * LAYOUTS + layout];
+        limit = zp_sooner(limit, x.room->most);
+        for (int i = 0; i < all->parts; i++) x.layer_room += x.room->part[i];
+      }
+      if (limit > most) most = zp_later(most, zp_sooner(limit, most_of_parts(&x)));
+    }
+  }
+  return most;
+}
+
+bool zp_parts_run_within(zp_search_cache *s, const zp_point *point, const double *own_s, const part_room *room) {
+  const knapsack *all = find_knapsack(s, point);
+  double reached = 0, wanted = all->fast_s * (1 - ZP_BOUND_SLACK);
+  for (int stage = 0; stage < point->choice.pipeline && reached < wanted; stage++)
+    if (own_s[stage] > 0)
+      reached += most_of_stage_within(all, zp_chunks(&point->choice), own_s[stage],
+                                      room ? &room[stage * all->n_modes * LAYOUTS] : NULL);
+  return reached >= wanted;
 }
 
 /* A share of e eighths of a piece's n bytes is n e / 8, rounded down to aligned buffers (zp_saved_offloaded). Where n

@@ -370,31 +370,53 @@ static double least_ramp(const zp_search_cache *s, const zp_point *point, int st
   return (split ? v->forward_s : v->prefix_s)[stage] + (split ? 1 : 2) * stage * message_s;
 }
 
-/* Units of the segment that the stages run at most when the micro-batches take so long. A stage computes for m
- * micro-batches in what is left alongside its ramp, so a micro-batch has (seconds - ramp) / m on it, and in a mode
- * takes t a unit: no more units than that quotient, and no more than it has room for, in the best of its modes. The
- * first unit of the model is on stage 0 and the last one on the stage of the last chunk, whatever the cut: where they
- * are of other segments, their time is taken off. */
-static double reached_by_chunks(const filling *f, double seconds, double message_s, double least) {
-  const zp_choice *c = &f->point->choice;
-  const zp_variant *v = zp_variant_of(f->s, f->point);
-  int64_t units = zp_point_units(f->s, f->point);
+/* What is asked of a time: have the stages run all units of the segment in it? */
+typedef struct time_asked {
+  zp_search_cache *s;
+  const zp_point *point;
+  double message_s;
+  int segment;
+  const filling *layers;    /* whole layers; NULL: parts */
+  const zp_part_room *room; /* of parts; NULL: memory is not counted */
+  double *own_s;            /* [stages] */
+} time_asked;
+
+/* A stage computes for m micro-batches in what is left alongside its ramp, so a micro-batch has (seconds - ramp) / m on
+ * it. The first unit of the model is on stage 0 and the last one on the stage of the last chunk, whatever the cut:
+ * where they are of other segments, their time is taken off. */
+static void find_own(const time_asked *x, double seconds) {
+  const zp_choice *c = &x->point->choice;
+  const zp_variant *v = zp_variant_of(x->s, x->point);
+  int64_t units = zp_point_units(x->s, x->point), iteration;
   int first_segment, last_segment, last_stage = zp_chunk_stage(c, zp_model_chunks(c) - 1, NULL);
-  int64_t iteration;
   zp_unit(v->lowered, 0, &first_segment, &iteration);
   zp_unit(v->lowered, units - 1, &last_segment, &iteration);
-  double m = (double)zp_microbatches(f->s->in->spec, c), reached = 0;
-  for (int stage = 0; stage < c->pipeline && reached < least; stage++) {
-    double own = (seconds - least_ramp(f->s, f->point, stage, message_s)) / m, most = 0;
-    if (stage == 0 && first_segment != f->segment) own -= v->prefix_s[1];
-    if (stage == last_stage && last_segment != f->segment) own -= v->prefix_s[units] - v->prefix_s[units - 1];
-    for (int i = 0; i < f->point->n_modes && own > 0; i++) {
-      double n = whole_part(own / f->unit_s[i] * (1 + ZP_BOUND_SLACK));
-      most = zp_later(most, f->room ? zp_sooner(n, f->room[stage * f->point->n_modes + i]) : n);
+  double m = (double)zp_microbatches(x->s->in->spec, c);
+  for (int stage = 0; stage < c->pipeline; stage++)
+    x->own_s[stage] = (seconds - least_ramp(x->s, x->point, stage, x->message_s)) / m;
+  if (first_segment != x->segment) x->own_s[0] -= v->prefix_s[1];
+  if (last_segment != x->segment) x->own_s[last_stage] -= v->prefix_s[units] - v->prefix_s[units - 1];
+}
+
+/* Units of the segment that the stages run at most: in a mode that takes t a unit no more than the quotient of their
+ * time and t, and no more than it has room for, in the best of its modes. */
+static bool layers_run_within(const time_asked *x) {
+  const filling *f = x->layers;
+  double reached = 0;
+  for (int stage = 0; stage < x->point->choice.pipeline && reached < f->units; stage++) {
+    double most = 0;
+    for (int i = 0; i < x->point->n_modes && x->own_s[stage] > 0; i++) {
+      double n = whole_part(x->own_s[stage] / f->unit_s[i] * (1 + ZP_BOUND_SLACK));
+      most = zp_later(most, f->room ? zp_sooner(n, f->room[stage * x->point->n_modes + i]) : n);
     }
     reached += most;
   }
-  return reached;
+  return reached >= f->units;
+}
+
+static bool run_within(const time_asked *x, double seconds) {
+  find_own(x, seconds);
+  return x->layers ? layers_run_within(x) : zp_parts_run_within(x->s, x->point, x->own_s, x->room);
 }
 
 /* Seconds of the micro-batches, at least: every stage takes its ramp and m times its own work, so the longest of them
@@ -405,22 +427,32 @@ static double mean_of_chunks(const zp_search_cache *s, const zp_point *point, do
   return sum / point->choice.pipeline;
 }
 
-/* The least time within which the stages reach N units (reached_by_chunks grows with it, so it is bisected), and no
- * less than the mean. Inside layers a unit is a part, whose room least_parts.c knows: the mean alone. Loose: what a
- * stage waits for after its first and before its last action; that chunks are next to each other in the model, so that
- * not every stage can have its share. */
+/* The least time within which the stages run all units (run_within holds from it on, so it is bisected), and no less
+ * than the mean. Loose: what a stage waits for after its first and before its last action; that chunks are next to each
+ * other in the model, so that not every stage can have its share. */
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s) {
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
          high = high_s;
-  if (point->choice.fine || low >= high) return low;
+  bool fine = point->choice.fine; /* of parts only what all stages have in common is known */
+  if (low >= high || (fine && (zp_has_types(s) || point->choice.stage_recompute))) return low;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  filling f = start_on_device(s, point);
-  if (memory && !zp_has_types(s)) find_rooms(&f);
+  time_asked x = {.s = s, .point = point, .message_s = message_s};
+  x.own_s = ZP_NEW_ARRAY(s->arena, double, point->choice.pipeline);
+  filling f;
+  if (fine) {
+    x.segment = zp_parts_segment(s, point);
+    if (memory) x.room = zp_find_part_rooms(s, point);
+  } else {
+    f = start_on_device(s, point);
+    if (memory && !zp_has_types(s)) find_rooms(&f);
+    x.layers = &f;
+    x.segment = f.segment;
+  }
   if (!isfinite(high)) high = 4 * low;
-  if (reached_by_chunks(&f, high, message_s, f.units) < f.units) low = high;
-  while (high - low > ZP_CLOSE_STEP * high) { /* invariant: not below low */
+  if (!run_within(&x, high)) low = high;
+  while (high - low > (x.layers ? ZP_CLOSE_STEP : ZP_COARSE_STEP) * high) { /* invariant: not below low */
     double middle = low + (high - low) / 2;
-    if (reached_by_chunks(&f, middle, message_s, f.units) >= f.units)
+    if (run_within(&x, middle))
       high = middle;
     else
       low = middle;

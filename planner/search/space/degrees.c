@@ -78,7 +78,7 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
   return all;
 }
 
-/* Without expert groups: other numbers of the same tensor groups ask for the same. */
+/* Without expert and context groups: other numbers of the same tensor groups ask for the same. */
 static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
   int index = zp_use_groups(s, tensor);
   if (!s->groups.data[index].measured) {
@@ -87,6 +87,22 @@ static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
     s->groups.data[index].all = all;
   }
   return &s->groups.data[index].all;
+}
+
+/* What variants are made for: degrees and rank orders whose expert groups are on equal links ask for the same. On
+ * several node types nothing is remembered, because ranks between those of a group count, too. */
+static zp_runnable of_expert_groups(zp_search_cache *s, const zp_choice *choice) {
+  if (zp_has_types(s)) return measure_all(s, *choice);
+  int index = zp_use_groups(s, choice->tensor);
+  const zp_group_link *link = zp_expert_link(s, choice);
+  zp_expert_runnable known = {.expert = zp_expert_ranks(choice), .context = zp_context_ranks(choice), .link = *link};
+  for (int i = s->groups.data[index].experts.len - 1; i >= 0; i--) {
+    const zp_expert_runnable *e = &s->groups.data[index].experts.data[i];
+    if (e->expert == known.expert && e->context == known.context && zp_same_link(&e->link, &known.link)) return e->all;
+  }
+  known.all = measure_all(s, *choice);
+  if (!known.all.incomplete) zp_push(s->arena, &s->groups.data[index].experts, known);
+  return known.all;
 }
 
 /* ---- bounds ---- */
@@ -144,7 +160,7 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
                      findings *found) {
   if (found->why == ZP_REJECT_BATCH && !all->least.len) found->why = all->why_none;
   found->incomplete |= all->incomplete;
-  int64_t samples = s->in->spec->train.batch / d->data;
+  int64_t samples = s->in->spec->train.batch / zp_replicas(smallest);
   for (int i = 0; i < all->least.len; i++) {
     zp_point point = {.choice = *smallest, .variant = all->least.data[i]};
     const zp_variant *v = zp_variant_of(s, &point);
@@ -177,13 +193,13 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
 
 /* Prices of expert groups depend on the rank order, those without do not. */
 static void consider_orders(zp_search_cache *s, zp_degrees *d, zp_choice choice, findings *found) {
-  if (d->expert == 1) {
+  if (d->expert == 1 && d->context == 1) {
     consider(s, d, &choice, of_groups(s, d->tensor), found);
     return;
   }
   for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1) && !found->incomplete; order++) {
     choice.order = (zp_rank_order)order;
-    zp_runnable all = measure_all(s, choice);
+    zp_runnable all = of_expert_groups(s, &choice);
     consider(s, d, &choice, &all, found);
   }
 }
@@ -192,7 +208,9 @@ bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *d) {
   assert(d->expert > 0 && d->next == ZP_REFINE_PROCEDURES);
   zp_search_use(progress->s, d->tensor * d->pipeline * d->data);
   zp_choice choice = zp_smallest(
-      progress->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
+      progress->s,
+      &(zp_choice){
+          .tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert, .context = d->context});
   findings found = {.bound_s = HUGE_VAL, .cutoff_s = progress->cutoff_s, .why = ZP_REJECT_BATCH};
   d->floor_bytes = INT64_MAX;
   consider_orders(progress->s, d, choice, &found);
@@ -248,7 +266,8 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
     return;
   }
   d.bound_s = bound_products(progress->s);
-  bool one_size = !progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model);
+  bool one_size =
+      d.context > 1 || (!progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model));
   d.expert = one_size ? 1 : 0;
   d.next = one_size ? ZP_REFINE_PROCEDURES : ZP_REFINE_GROUPS;
   zp_push(progress->s->arena, &progress->degrees, d);
@@ -273,12 +292,12 @@ static bool considers_idle(const zp_search_cache *s, int idle) {
                        !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
 }
 
-static void try_data(degrees_walk *w, int tensor, int pipeline) {
+static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
   zp_search_progress *progress = w->progress;
   const zp_constraints *c = progress->in->constraints;
   bool some_do_not_divide = false;
-  for (int data = 1; data <= progress->in->devices / tensor / pipeline; data++) {
-    int idle = progress->in->devices - tensor * pipeline * data;
+  for (int data = 1; data <= progress->in->devices / tensor / pipeline / context; data++) {
+    int idle = progress->in->devices - tensor * pipeline * context * data;
     if (!considers_idle(progress->s, idle)) continue;
     if (progress->in->spec->train.batch % data)
       some_do_not_divide = true;
@@ -287,9 +306,23 @@ static void try_data(degrees_walk *w, int tensor, int pipeline) {
     else if (idle > 0 && !w->wants_idle)
       w->has_idle = true;
     else if ((idle > 0) == w->wants_idle)
-      add_degrees(progress, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
+      add_degrees(progress,
+                  (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data * context, .context = context});
   }
   if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
+}
+
+/* Positions are divided where the plan block says so. */
+static void try_contexts(degrees_walk *w, int tensor, int pipeline) {
+  const zp_limit *limit = &w->progress->in->constraints->context;
+  int most = limit->set ? w->progress->in->devices / tensor / pipeline : 1;
+  bool any = false;
+  for (int context = 1; context <= most; context++) {
+    if (limit->set && !zp_limit_allows(limit, context)) continue;
+    any = true;
+    try_data(w, tensor, pipeline, context);
+  }
+  if (!any) count(w, ZP_REJECT_CONSTRAINT);
 }
 
 static void try_pipelines(degrees_walk *w, int tensor) {
@@ -297,7 +330,7 @@ static void try_pipelines(degrees_walk *w, int tensor) {
   int64_t most = progress->in->devices / tensor;
   for (int pipeline = 1; pipeline <= most && pipeline <= progress->in->most_units; pipeline++) {
     if (zp_limit_allows(&progress->in->constraints->pipeline, pipeline))
-      try_data(w, tensor, pipeline);
+      try_contexts(w, tensor, pipeline);
     else
       count(w, ZP_REJECT_CONSTRAINT);
   }

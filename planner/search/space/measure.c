@@ -5,13 +5,6 @@
 #include <math.h>
 #include "procedures.h"
 
-static double weight_gradients_s(const zp_procedure *backward) {
-  double seconds = 0;
-  for (int i = 0; i < backward->steps.len; i++)
-    if (backward->steps.data[i].deferred) seconds += backward->steps.data[i].cost_s;
-  return seconds;
-}
-
 /* Costs of one iteration of a segment or piece. Seconds, backward by what it yields: gradients of inputs, of weights;
  * bytes saved, and of what waits for gradients of weights; parameters by kind. */
 enum { FORWARD, INPUTS, WEIGHTS, SAVED, WAITING, ELEMENTS, COSTS = ELEMENTS + ZP_KINDS };
@@ -23,7 +16,7 @@ typedef struct unit_costs {
 static unit_costs costs_of(const zp_lowered *l, int i) {
   const zp_segment_program *segment = &l->segments[i];
   double seconds = segment->forward.cost_s + segment->backward.cost_s;
-  double weights = l->splits ? weight_gradients_s(&segment->backward) : 0;
+  double weights = l->splits ? segment->weights_s : 0;
   unit_costs c = {.of = {[FORWARD] = segment->forward.cost_s,
                          [INPUTS] = segment->backward.cost_s - weights,
                          [WEIGHTS] = weights,

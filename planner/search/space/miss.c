@@ -118,7 +118,8 @@ static int by_degrees_floor(const void *a, const void *b) {
   if (x->floor_bytes != y->floor_bytes) return x->floor_bytes < y->floor_bytes ? -1 : 1;
   if (x->tensor != y->tensor) return x->tensor - y->tensor;
   if (x->pipeline != y->pipeline) return x->pipeline - y->pipeline;
-  return x->data != y->data ? x->data - y->data : x->expert - y->expert;
+  if (x->data != y->data) return x->data - y->data;
+  return x->expert != y->expert ? x->expert - y->expert : x->context - y->context;
 }
 
 static bool may_go_on(const zp_search_progress *progress) {

@@ -68,6 +68,7 @@ static inline bool zp_is_subspace(const zp_point *point) { return point->next < 
 typedef struct zp_degrees {
   int tensor, pipeline, data; /* 0: all degrees that leave devices idle */
   int expert;                 /* ranks of an expert group; 0: open */
+  int context;                /* of `data`, ranks that share positions */
   double bound_s;             /* no plan of these degrees is faster */
   zp_refinement next;         /* ZP_REFINE_DEGREES: the next two are known */
   int64_t floor_bytes;        /* no plan of these degrees needs less on its fullest stage */

@@ -37,6 +37,8 @@ bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point);
  * (s->reason). Of the choice only tensor, sequence, microbatch and loss_chunks
  * count. */
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
+/* The link of the choice's expert groups. Several node types: of all of them. */
+const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *choice);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 

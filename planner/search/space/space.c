@@ -290,7 +290,7 @@ static void try_sequence(zp_search_progress *progress, zp_choice choice) {
 }
 
 static void try_microbatches(zp_search_progress *progress, zp_choice choice) {
-  int64_t samples = progress->in->spec->train.batch / choice.data; /* of one replica and step */
+  int64_t samples = progress->in->spec->train.batch / zp_replicas(&choice); /* of one replica and step */
   const zp_limit *limit = &progress->in->constraints->microbatch;
   bool any = false;
   for (int64_t b = 1; b <= samples && (limit->set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
@@ -316,7 +316,7 @@ static bool order_matters(const zp_search_cache *s, const zp_choice *c) {
   if (s->machine.cluster->groups.len > 0) return true;
   const zp_machine *m = &s->machine;
   int t = c->tensor, p = c->pipeline, d = c->data;
-  int e = zp_expert_ranks(c);
+  int e = zp_exchange_ranks(c);
   zp_group_link data[] = {zp_machine_data_group(m, t, p, d, ZP_ORDER_TDP),
                           zp_machine_data_group(m, t, p, d, ZP_ORDER_TPD)},
                 experts[] = {zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TDP),
@@ -342,5 +342,8 @@ static void try_orders(zp_search_progress *progress, zp_choice choice) {
 void zp_search_expand(zp_search_progress *progress, const zp_degrees *d) {
   zp_search_use(progress->s, d->tensor * d->pipeline * d->data);
   progress->expanding_s = d->bound_s;
-  try_orders(progress, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert});
+  try_orders(
+      progress,
+      (zp_choice){
+          .tensor = d->tensor, .pipeline = d->pipeline, .data = d->data, .expert = d->expert, .context = d->context});
 }

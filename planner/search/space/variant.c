@@ -11,11 +11,11 @@ static zp_sharding_try *try_sharding(zp_search_cache *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];
   for (int i = 0; i < groups->shardings.len; i++) {
     zp_sharding_try *t = &groups->shardings.data[i];
-    if (t->expert == v->expert && t->sequence == v->sequence) return t;
+    if (t->expert == v->expert && t->context == v->context && t->sequence == v->sequence) return t;
   }
-  zp_sharding_try fresh = {.expert = v->expert, .sequence = v->sequence};
-  fresh.sharding =
-      zp_shard_experts(s->arena, s->in->spec->model, &s->machine, v->tensor, v->expert, v->sequence, &s->reason);
+  zp_sharding_try fresh = {.expert = v->expert, .context = v->context, .sequence = v->sequence};
+  const zp_choice divided = {.tensor = v->tensor, .expert = v->expert, .context = v->context, .sequence = v->sequence};
+  fresh.sharding = zp_shard_choice(s->arena, s->in->spec->model, &s->machine, &divided, &s->reason);
   zp_push(s->arena, &groups->shardings, fresh);
   return &groups->shardings.data[groups->shardings.len - 1];
 }
@@ -43,8 +43,8 @@ static void count_elements(zp_search_cache *s, zp_variant *v) {
 static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
          a->loss_chunks == b->loss_chunks && a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
-         a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
-         (a->expert == 1 || zp_same_link(&a->expert_link, &b->expert_link));
+         a->context == b->context && a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
+         ((a->expert == 1 && a->context == 1) || zp_same_link(&a->expert_link, &b->expert_link));
 }
 
 /* Where the index has a variant, or has room for it. */
@@ -52,7 +52,7 @@ static int *slot_of(const zp_search_cache *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
   key = (key * 8191 + (uint64_t)v->expert_link.nodes) * 8191 + (uint64_t)(v->expert_link.bytes_per_s / 1e6);
-  key += (uint64_t)(v->loss_chunks - 1) * 524287;
+  key += (uint64_t)(v->loss_chunks - 1) * 524287 + (uint64_t)(v->context - 1) * 131071;
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
   while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
@@ -106,7 +106,8 @@ static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_shard
   return NULL;
 }
 
-/* Pieces are added to the procedures of the variant without them. */
+/* Pieces are added to the procedures of the variant without them. Other programs' segments take more than their steps
+ * say: no outlines. */
 static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *whole = NULL;
   if (v->fine) {
@@ -120,22 +121,25 @@ static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
   const zp_lowered_list *same = zp_has_types(s) ? NULL : &t->lowered[v->fine];
-  const zp_procedures_for what = {
-      .microbatch = v->microbatch, .mode = v->mode, .loss_chunks = v->loss_chunks, .splits = s->in->splits};
+  const zp_procedures_for what = {.microbatch = v->microbatch,
+                                  .mode = v->mode,
+                                  .loss_chunks = v->loss_chunks,
+                                  .splits = s->in->splits,
+                                  .outline = s->machine.cluster->software ? NULL : s->steps};
   zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, same, &s->cut_reason)
                               : zp_lower_for(s->arena, s->in->spec, t->sharding, &what, same, &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }
 
-/* Makes the variant of one mode, priced on one set of node types. */
-static void make_variant(zp_search_cache *s, zp_variant *v) {
-  s->work += ZP_VARIANT_WORK;
-  v->lowered = lower(s, v);
-  if (!v->lowered) return;
+static void price(zp_search_cache *s, const zp_variant *v) {
   if (zp_has_types(s)) {
     zp_machine machine = zp_machine_of_types(&s->machine, v->types);
-    zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
+    zp_choice c = {.tensor = v->tensor,
+                   .pipeline = 1,
+                   .data = s->machine.devices / v->tensor,
+                   .expert = v->expert,
+                   .context = v->context};
     if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
       c.order = ZP_ORDER_TPD;
       c.pipeline = v->expert_stride / v->tensor;
@@ -145,6 +149,17 @@ static void make_variant(zp_search_cache *s, zp_variant *v) {
   } else {
     zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->expert_link);
   }
+  if (v->lowered->outline) zp_pack_outline(s->arena, v->lowered);
+}
+
+/* Makes the variant of one mode, priced on one set of node types. */
+static void make_variant(zp_search_cache *s, zp_variant *v) {
+  s->work += ZP_VARIANT_WORK;
+  zp_arena_mark mark = zp_arena_get_mark(s->steps);
+  v->lowered = lower(s, v);
+  if (v->lowered) price(s, v);
+  zp_arena_rewind(s->steps, mark);
+  if (!v->lowered) return;
   count_elements(s, v);
   zp_measure_units(s, v, &v->lowered, 1);
 }
@@ -157,6 +172,7 @@ static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_sta
   zp_variant v = {.tensor = like->tensor,
                   .groups = like->groups,
                   .expert = like->expert,
+                  .context = like->context,
                   .expert_stride = like->expert_stride,
                   .expert_link = like->expert_link,
                   .expert_ranks = like->expert_ranks,
@@ -204,17 +220,27 @@ static bool lower_on_nodes(zp_search_cache *s, const zp_choice *c, const zp_vari
   return true;
 }
 
+const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo.experts;
+  if (!memo->known || !zp_same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){
+        true, *c,
+        zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order)};
+  return &memo->link;
+}
+
 /* What of a choice procedures and their prices depend on; groups: its tensor groups. */
-static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int groups) {
+static zp_variant variant_like(zp_search_cache *s, const zp_choice *c, int groups) {
   zp_variant v = {.tensor = c->tensor,
                   .groups = groups,
                   .expert = zp_expert_ranks(c),
+                  .context = zp_context_ranks(c),
                   .sequence = c->sequence,
                   .microbatch = c->microbatch,
                   .loss_chunks = zp_loss_chunks(c),
                   .fine = c->fine};
-  if (v.expert == 1) return v;
-  v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, v.expert, c->order);
+  if (zp_exchange_ranks(c) == 1) return v;
+  v.expert_link = *zp_expert_link(s, c);
   if (!zp_has_types(s)) return v;
   v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
   v.expert_ranks = s->machine.devices;

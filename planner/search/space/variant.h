@@ -24,6 +24,7 @@ typedef struct zp_variant {
   int tensor;
   int groups;                      /* index of the tensor groups that it is priced on */
   int expert;                      /* ranks of an expert group, 1: none */
+  int context;                     /* of a context group; then there are no expert groups, and the next are its: */
   zp_group_link expert_link;       /* of more than one: all that prices know of where they stand in a plain cluster */
   int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
   bool sequence;
@@ -60,7 +61,7 @@ typedef struct zp_variant {
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
 typedef struct zp_sharding_try {
-  int expert;
+  int expert, context;
   bool sequence;
   const zp_sharding *sharding;
   zp_lowered_list lowered[2];  /* one of every micro-batch and mode: layers whole, and in parts */
@@ -75,6 +76,13 @@ typedef struct zp_runnable {
   bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
 } zp_runnable;
 
+/* zp_runnable of tensor groups with expert or context groups of one size on one link, in a plain cluster. */
+typedef struct zp_expert_runnable {
+  int expert, context;
+  zp_group_link link;
+  zp_runnable all;
+} zp_expert_runnable;
+
 /* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
  * same procedures and prices where these are equal. */
 typedef struct zp_tensor_groups {
@@ -82,9 +90,10 @@ typedef struct zp_tensor_groups {
   int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
   zp_machine machine;
   zp_group_link link;
-  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
-  bool measured;                     /* the next is known */
-  zp_runnable all;
+  ZP_VEC(zp_sharding_try) shardings;  /* made on demand */
+  bool measured;                      /* the next is known */
+  zp_runnable all;                    /* without expert groups */
+  ZP_VEC(zp_expert_runnable) experts; /* with them */
 } zp_tensor_groups;
 
 #endif

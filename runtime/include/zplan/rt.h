@@ -261,6 +261,16 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
  * all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
+/* Collective over a context group, n ranks: from all heads at this rank's positions, rows of `ld` elements with heads *
+ * width columns, to this rank's heads at all positions, [samples, n * positions, heads / n * width], and back. Where n
+ * is a multiple of `heads`, ranks have one head, several the same, and what comes back is their sum. scratch: as many
+ * elements as a rank has at all positions; where sums come back, twice as many. */
+typedef struct zpr_heads {
+  int64_t samples, positions, heads, width, ld;
+  void *scratch;
+} zpr_heads;
+void zpr_spread_heads(zpr *c, const zpr_heads *h, const void *in, void *out);
+void zpr_return_heads(zpr *c, const zpr_heads *h, const void *in, void *out);
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);

@@ -9,7 +9,16 @@
 #include <stdint.h>
 #include <zplan/zpk.h>
 
-typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
+typedef enum zpr_axis {
+  ZPR_TENSOR,
+  ZPR_DATA,
+  ZPR_PIPELINE,
+  ZPR_TIE,
+  ZPR_EXPERT,
+  ZPR_CONTEXT,
+  ZPR_CONTROL,
+  ZPR_AXIS_COUNT
+} zpr_axis;
 
 /* What offloading moves: between device and host, between host and disk. */
 typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
@@ -283,11 +292,13 @@ typedef struct zpr_program {
   const char *model_hash; /* of its operations, whatever the plan; NULL: not known */
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
-  bool rounds_sums;     /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
-  bool stochastic_sums; /* of gradients over micro-batches: the shard is bf16, additions are rounded stochastically */
-  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
-  bool moves_overlap;   /* GPUs: micro_batches moves buckets between zpr_overlapped and zpr_overlapped_end */
-  int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  bool rounds_sums;       /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
+  bool stochastic_sums;   /* of gradients over micro-batches: the shard is bf16, additions are rounded stochastically */
+  bool moves_gradients;   /* in buckets to the host, also without ZeRO 2 and 3 */
+  bool moves_overlap;     /* GPUs: micro_batches moves buckets between zpr_overlapped and zpr_overlapped_end */
+  int expert;             /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  int context;            /* neighbouring data ranks that share the positions of their samples; 0, 1: none do */
+  unsigned shared_inputs; /* bit i: a context rank reads its positions of input i, else it has those of the sample */
   int shard; /* zero 1 to 3: neighbouring data ranks that divide the state among them, in whole expert groups;
               * other groups of them have copies. 0: all do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
@@ -301,7 +312,8 @@ typedef struct zpr_program {
   int chunks;
   bool folded;
   int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
-  int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
+  int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data / context *
+                                             microbatch) */
   int64_t sequence, vocabulary;
   int n_inputs;           /* 1: tokens; 2: tokens, labels; 0: none of these, see named */
   bool lengths;           /* one input more: how many positions of every sample are there */

@@ -26,7 +26,8 @@ zp_json *zp_json_set(zp_json *object, const char *key, zp_json *value);
 void zp_json_remove(zp_json *object, const char *key);
 /* In the value and all that it contains: what has the key `was` has the key `is`. */
 void zp_json_rename(zp_json *value, const char *was, const char *is);
-/* Likewise: what has the key `present` gets the key `missing` with this number, unless it has it. */
+/* In the value and all that it contains: what has the key `present` gets the key `missing` with this number, unless it
+ * has it. */
 void zp_json_add_alongside(zp_json *value, const char *present, const char *missing, int64_t number);
 zp_json *zp_json_append(zp_json *array, zp_json *value);
 void zp_json_append_int(zp_json *array, int64_t value);

@@ -14,7 +14,7 @@ void zp_status_begin(zp_status_form form, int columns, const char *what);
 bool zp_status_due(void);
 /* "searching: 12 s, FORMAT": what is known by now. */
 void zp_status_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The work is done; the line is taken away. */
+/* The work is done; the line is removed. */
 void zp_status_end(void);
 
 #endif

@@ -74,7 +74,9 @@ typedef struct zp_tensor {
   int split_dim;
   int64_t full_dim;
   bool partial;
-  bool frozen; /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
+  int64_t position_parts; /* PARAM, local graphs: above 1, these are the rank's rows of so many equal parts, of which it
+                           * holds all; INPUT: the rank's positions of so many shares. 0: all of it */
+  bool frozen;            /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
 } zp_tensor;
 
 typedef enum zp_op_class {
@@ -440,6 +442,11 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
  * has a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with
  * *reason. */
 zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason);
+/* The graph of one rank of a context group of `parts` data ranks, from that of its tensor rank (undifferentiated; of
+ * `tensor` ranks): it has an equal share of every sample's positions, its place in the group first. Heads are exchanged
+ * around attention. Parameters stay whole; of one with a row for every position the graph reads the rank's
+ * (zp_tensor.position_parts). Tensors keep their indices. A new graph in the same arena; NULL with *reason. */
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, const char **reason);
 /* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
  * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
  * Group outputs are the values that someone outside needs, or backward needs and cannot cheaply rebuild.

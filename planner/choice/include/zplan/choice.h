@@ -20,11 +20,14 @@ enum { ZP_MOST_LOSS_CHUNKS = 256 };
 /* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
  * recomputed or offloaded. */
 typedef struct zp_choice {
-  int tensor, pipeline, data;
-  int expert; /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
-  int zero;   /* 0 .. 3 */
-  int shard;  /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
-               * zp_shard_ranks reads it */
+  int tensor, pipeline;
+  int data;    /* ranks that hold the same of the model, all of which its state may be divided over: those that share
+                * positions count. zp_replicas have samples of their own, which users call `data` */
+  int context; /* data ranks that share the positions of the same samples (0 means 1); zp_context_ranks reads it */
+  int expert;  /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
+  int zero;    /* 0 .. 3 */
+  int shard;   /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
+                * zp_shard_ranks reads it */
   zp_schedule schedule;
   int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
   bool sequence; /* see zp_constraints.sequence */
@@ -57,6 +60,15 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* Ranks of a context group: neighbours among the data ranks. Rank d has place d % context, with the positions from that
+ * share on. */
+static inline int zp_context_ranks(const zp_choice *choice) { return choice->context > 1 ? choice->context : 1; }
+/* Data ranks with samples of their own. */
+static inline int zp_replicas(const zp_choice *choice) { return choice->data / zp_context_ranks(choice); }
+/* Ranks of the groups that exchange something inside units: expert groups, or context groups. Either is 1. */
+static inline int zp_exchange_ranks(const zp_choice *choice) {
+  return zp_context_ranks(choice) > 1 ? choice->context : zp_expert_ranks(choice);
+}
 /* Ranks of a shard group: neighbours among the data ranks, as those of an expert group, which lies inside one. Ranks at
  * one place of their groups have copies of the same shards. */
 static inline int zp_shard_ranks(const zp_choice *choice) { return choice->shard > 0 ? choice->shard : choice->data; }
@@ -65,7 +77,8 @@ static inline int zp_shard_copies(const zp_choice *choice) { return choice->data
  * chunks of a stage. */
 static inline bool zp_choice_has_degrees(const zp_choice *choice) {
   return choice->tensor >= 1 && choice->pipeline >= 1 && choice->data >= 1 &&
-         choice->data % zp_expert_ranks(choice) == 0 && choice->data % zp_shard_ranks(choice) == 0;
+         choice->data % zp_expert_ranks(choice) == 0 && choice->data % zp_context_ranks(choice) == 0 &&
+         choice->data % zp_shard_ranks(choice) == 0;
 }
 /* Negative numbers are large ones without their sign: one comparison. */
 static inline bool zp_choice_has_stage(const zp_choice *choice, int stage) {

@@ -40,6 +40,9 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
 /* Prices every step of lowered segments whose tensor and expert groups have these links. */
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert);
+/* Of the steps of a priced outline collectives are left (arena), and what the others take, where it is asked for again:
+ * pricing packed segments once more prices the exchanges of experts alone, on the links of then. */
+void zp_pack_outline(zp_arena *arena, zp_lowered *lowered);
 
 /* ---- own_price.c ---- */
 /* What a step does on the device of zplan's own GPU trainer; launches 0: nothing, or another program runs it. */
@@ -52,7 +55,7 @@ typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
   double comm_s;                /* part of both: tensor-parallel communication */
-  double expert_s;              /* part of both: exchanges in expert groups */
+  double expert_s;              /* part of both: exchanges in expert or context groups */
   double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
 } zp_stage_time;
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,

@@ -12,6 +12,7 @@
   X(bubble_s, "pipeline bubble")                                                                                       \
   X(tensor_comm_s, "tensor communication")                                                                             \
   X(expert_comm_s, "expert communication")                                                                             \
+  X(context_comm_s, "context communication")                                                                           \
   X(pipeline_comm_s, "pipeline communication")                                                                         \
   X(data_comm_s, "data communication")                                                                                 \
   X(optimizer_s, "optimizer")                                                                                          \

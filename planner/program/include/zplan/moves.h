@@ -20,6 +20,7 @@
   X(MESSAGE, "message")                                                                                                \
   X(PARTIAL, "partial sums")                                                                                           \
   X(SLOTS, "slots of experts")                                                                                         \
+  X(HEADS, "heads of attention")                                                                                       \
   X(SIGNS, "signs of momentum")                                                                                        \
   X(STREAM, "streams")
 typedef enum zp_move_what {
@@ -39,6 +40,7 @@ typedef enum zp_move_what {
   X(REPLICAS, "replicas of experts")                                                                                   \
   X(TENSOR_RANKS, "tensor ranks")                                                                                      \
   X(EXPERT_RANKS, "expert group")                                                                                      \
+  X(CONTEXT_RANKS, "context group")                                                                                    \
   X(COPIES, "copies of the shard")                                                                                     \
   X(NEIGHBOUR, "neighbour")                                                                                            \
   X(TIED_STAGES, "tied stages")
@@ -210,6 +212,7 @@ typedef enum zp_move_need {
   ZP_MOVE_NEED_SIGNS,    /* 1-bit Adam */
   ZP_MOVE_NEED_MESSAGES, /* several stages */
   ZP_MOVE_NEED_EXCHANGE, /* experts over data ranks */
+  ZP_MOVE_NEED_HEADS,    /* positions over data ranks */
   ZP_MOVE_NEED_COUNT
 } zp_move_need;
 
@@ -338,11 +341,11 @@ const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 
 /* What of a step's bytes leaves a node, by axis; ZP_ACROSS_UNKNOWN. */
 typedef struct zp_across {
-  int64_t tensor, data, pipeline, tie, expert, warmup_data;
+  int64_t tensor, data, pipeline, tie, expert, context, warmup_data;
 } zp_across;
 /* Bytes that all ranks together send in one step, by axis. */
 typedef struct zp_traffic {
-  int64_t tensor, data, pipeline, tie, expert;
+  int64_t tensor, data, pipeline, tie, expert, context;
   int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
   double average_data; /* of the steps that a price is of; the same as `data` but for 0/1 Adam */
 } zp_traffic;

@@ -73,6 +73,11 @@ typedef struct zp_procedure {
   int n_inputs;    /* split backward: the first steps, which are BI; the rest is BW. 0 otherwise */
   int64_t transient_bytes;
   double cost_s;
+  double product_flop; /* priced: of its matrix products and attention */
+  /* Of outlines, once they are priced: `steps` has collectives alone. Where it has exchanges of experts, the seconds of
+   * all its steps, [n_seconds], and which of these each of the collectives is; else NULL. */
+  double *seconds;
+  int n_seconds, *place;
 } zp_procedure;
 
 /* A stream is a carried tensor that units read or hand on unchanged, from the unit after its maker to the last one
@@ -113,6 +118,9 @@ typedef struct zp_segment_program {
   int64_t split_statistics; /* of those that tensor ranks share */
   int64_t update_bytes;     /* of the transient region, that the update works in for one instance, at least */
   double update_s;          /* priced: seconds that the update of one unit computes alongside its records (Muon) */
+  double comm_s, expert_s;  /* priced: of forward and backward, communication over tensor ranks, in expert groups */
+  double weights_s;         /* priced: of backward, what BW takes when it is split */
+  bool packed;              /* of an outline that is priced */
   bool reads_numbers;       /* inputs that are numbers */
 } zp_segment_program;
 
@@ -124,8 +132,9 @@ typedef struct zp_lowered {
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
-  int loss_chunks; /* parts of the tokens that the loss is made by; 1: all at once, in forward */
-  bool splits;     /* backward is there in two parts, too, and what waits between them is counted */
+  int loss_chunks;   /* parts of the tokens that the loss is made by; 1: all at once, in forward */
+  bool splits;       /* backward is there in two parts, too, and what waits between them is counted */
+  zp_arena *outline; /* as zp_procedures_for has it */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
   /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/one_bit.c). */
@@ -279,6 +288,9 @@ typedef struct zp_procedures_for {
   zp_stage_mode mode;
   int loss_chunks; /* the loss by so many parts of the tokens, in backward (zp_chunk_loss); 1: at once */
   bool splits;     /* some schedule splits backward */
+  /* NULL: none. Procedures are for bytes and prices alone: they and their steps name no buffers, and the steps stand
+   * here, until zp_pack_outline has packed them. */
+  zp_arena *outline;
 } zp_procedures_for;
 /* As zp_lower, which is for a loss made at once and any schedule. Procedures that are the same as in one of `before`
  * (may be NULL) are shared with it. */
@@ -290,7 +302,8 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const zp_lowered_list *before,
                             const char **reason);
 /* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
- * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
+ * shared, and all that is packed. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two
+ * live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
 /* What every stage of a choice with the tensor degree of the sharding runs: one zp_lowered for every mode and set of
  * node types that occurs. Backward is in two parts where the choice's schedule splits it, and only there. [pipeline],

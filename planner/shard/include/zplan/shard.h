@@ -6,6 +6,7 @@
 #ifndef ZPLAN_SHARD_H
 #define ZPLAN_SHARD_H
 
+#include <zplan/choice.h>
 #include <zplan/machine.h>
 #include <zplan/model.h>
 #include <zplan/pieces.h>
@@ -41,6 +42,7 @@ typedef ZP_VEC(zp_shard_chunks) zp_shard_chunks_list;
 typedef struct zp_sharding {
   int tensor;
   int expert;          /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
+  int context;         /* ranks of a context group, 1: every data rank has all positions of its samples */
   bool sequence;       /* carried tensors are split along the sequence */
   bool epilogues;      /* products take in row operations (zp_fold_epilogues) */
   bool gelu_gradients; /* gelu's derivative among them (zp_fold_gradients) */
@@ -63,6 +65,10 @@ zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *
  * a tensor rank over the `expert` data ranks of its group (zp_graph_spread_experts), which must divide them. */
 zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
                               bool sequence, const char **reason);
+/* Shards as zp_shard_experts does for one rank of the choice's tensor, expert and context groups: of every sample's
+ * positions, which the latter must divide, it has a share (zp_graph_divide_positions). */
+zp_sharding *zp_shard_choice(zp_arena *arena, const zp_model *model, const zp_machine *machine, const zp_choice *choice,
+                             const char **reason);
 /* Why the experts of a tensor rank cannot be divided over so many data ranks; NULL when they can, as far as their
  * numbers go. */
 const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert);

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zp_graph_divide_positions: pass over a local graph. The ranks of a context group have the same samples; each keeps an
+ * equal stretch of every sample's positions, in their order. What works row by row does so on the rank's rows.
+ * Attention and what turns columns by their position see all positions of some heads: queries, keys and values go out
+ * to the ranks of their heads, and what attention makes of them comes back (DeepSpeed-Ulysses, arXiv 2309.14509). So
+ * kernels of attention, masks, windows, patterns and documents know nothing of it. Fewer heads of keys and values than
+ * ranks go to several of them each. */
+#include <assert.h>
+#include "graph_internal.h"
+
+/* What of a tensor the rank has. */
+typedef enum held {
+  HELD_WHOLE,     /* all of it: it has no positions, or those of the whole sample */
+  HELD_POSITIONS, /* the rank's positions */
+  HELD_HEADS,     /* all positions of the rank's heads */
+} held;
+
+typedef struct divider {
+  const zp_graph *from;
+  zp_graph *to;
+  int tensor; /* ranks that share the heads */
+  int64_t parts;
+  held *held;
+  int *there; /* per tensor of HELD_POSITIONS: its heads at all positions, -1: nobody wanted them yet */
+  const char *reason;
+} divider;
+
+static const zp_tensor *old_tensor(const divider *d, int tensor) { return &d->from->tensors.data[tensor]; }
+
+static bool refuse(divider *d, const char *reason) {
+  if (!d->reason) d->reason = reason;
+  return false;
+}
+
+/* The rank's positions of a tensor, dimension 1. */
+static bool divide(divider *d, int tensor) {
+  zp_tensor *t = &d->to->tensors.data[tensor];
+  int64_t positions = t->shape.dim[1];
+  if (positions % d->parts)
+    return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld positions of `%s`",
+                               (long long)d->parts, (long long)positions, t->name));
+  if (t->split_dim == 1) t->full_dim /= d->parts;
+  zp_shape_resize(d->to->arena, &t->shape, 1, positions / d->parts);
+  d->held[tensor] = HELD_POSITIONS;
+  return true;
+}
+
+/* ---- what comes from outside ---- */
+
+static bool reads_positions(const divider *d, int input, bool whole) {
+  for (int n = 0; n < d->from->nodes.len; n++) {
+    const zp_node *node = &d->from->nodes.data[n];
+    if (zp_ints_has(&node->in, input) && (node->op == ZP_OP_ATTENTION) == whole) return true;
+  }
+  return false;
+}
+
+/* Attention has the documents and lengths of whole samples, all else the rank's positions. */
+static bool divide_input(divider *d, int tensor) {
+  const zp_tensor *t = old_tensor(d, tensor);
+  if (t->shape.rank < 2 || !reads_positions(d, tensor, false)) return true;
+  if (t->shape.rank != 2 || t->element != ZP_ELEM_I32)
+    return refuse(d, zp_format(d->to->arena, "context divides inputs of numbers by position only, not `%s` %s", t->name,
+                               zp_shape_text(d->to->arena, &t->shape)));
+  if (reads_positions(d, tensor, true))
+    return refuse(d, zp_format(d->to->arena, "`%s` is read by attention and position by position", t->name));
+  if (!divide(d, tensor)) return false;
+  d->to->tensors.data[tensor].position_parts = d->parts;
+  return true;
+}
+
+static bool divide_outside(divider *d) {
+  for (int i = 0; i < d->from->tensors.len; i++) {
+    const zp_tensor *t = old_tensor(d, i);
+    if (t->role == ZP_ROLE_INPUT && !divide_input(d, i)) return false;
+    if (t->role != ZP_ROLE_CARRY_IN) continue;
+    if (t->shape.rank != 3)
+      return refuse(d, zp_format(d->to->arena, "`%s` %s has no positions that context could divide", t->name,
+                                 zp_shape_text(d->to->arena, &t->shape)));
+    if (!divide(d, i)) return false;
+  }
+  return true;
+}
+
+/* ---- exchanges ---- */
+
+static int add_exchange(divider *d, zp_op op, const zp_node *near, int in, int64_t heads, const char *suffix) {
+  zp_tensor t = d->to->tensors.data[in];
+  bool spread = op == ZP_OP_SPREAD_HEADS;
+  int64_t here = heads > d->parts ? heads / d->parts : 1, width = t.shape.dim[2] / (spread ? heads : here);
+  t.name = zp_format(d->to->arena, "%s.%s", t.name, suffix);
+  t.role = ZP_ROLE_VALUE;
+  t.producer = t.base = t.index = -1;
+  t.column = 0;
+  zp_shape_resize(d->to->arena, &t.shape, 1, spread ? t.shape.dim[1] * d->parts : t.shape.dim[1] / d->parts);
+  zp_shape_resize(d->to->arena, &t.shape, 2, (spread ? here : heads) * width);
+  zp_node node = {.op = op, .attr = {.parts = d->parts, .heads = heads}, .span = near->span, .name = t.name};
+  int id = zp_graph_add_tensor(d->to, t);
+  zp_push(d->to->arena, &node.in, in);
+  zp_push(d->to->arena, &node.out, id);
+  zp_graph_add_node(d->to, node);
+  return id;
+}
+
+/* Heads stay whole, and no tensor rank has padding in their place. */
+static bool heads_divide(divider *d, const zp_node *near, int tensor, int64_t heads) {
+  const zp_tensor *t = old_tensor(d, tensor);
+  bool padded = t->split_dim == 2 && t->full_dim != t->shape.dim[2] * d->tensor;
+  if (padded)
+    return refuse(d, zp_format(d->to->arena, "tensor %d does not divide the heads of `%s`, which context needs",
+                               d->tensor, near->name));
+  if (heads % d->parts == 0 || d->parts % heads == 0) return true;
+  return refuse(d,
+                zp_format(d->to->arena, "context %lld is no multiple or divisor of the %lld heads of `%s`%s",
+                          (long long)d->parts, (long long)heads, near->name, d->tensor > 1 ? " on a tensor rank" : ""));
+}
+
+/* The rank's heads of an operand, at all positions. */
+static int heads_of(divider *d, const zp_node *near, int tensor, int64_t heads) {
+  if (d->held[tensor] != HELD_POSITIONS) return tensor;
+  if (d->there[tensor] < 0) d->there[tensor] = add_exchange(d, ZP_OP_SPREAD_HEADS, near, tensor, heads, "heads");
+  return d->there[tensor];
+}
+
+static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->parts ? heads / d->parts : 1; }
+
+static bool add_attention(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  int64_t heads = node->attr.heads, kv_heads = node->attr.kv_heads;
+  int o = node->out.data[0], lse = node->out.data[1];
+  if (node->attr.cross) return refuse(d, "context does not divide attention to another sequence");
+  if (node->attr.max_distance > 0) return refuse(d, "context does not divide attention with a relative bias");
+  if (heads % d->parts)
+    return refuse(d,
+                  zp_format(d->to->arena, "context %lld does not divide the %lld heads of `%s`%s", (long long)d->parts,
+                            (long long)heads, node->name, d->tensor > 1 ? " on a tensor rank" : ""));
+  if (!heads_divide(d, node, node->in.data[0], heads) || !heads_divide(d, node, node->in.data[1], kv_heads))
+    return false;
+  copy.in = (zp_ints){0};
+  for (int i = 0; i < node->in.len; i++)
+    zp_push(d->to->arena, &copy.in,
+            i < 3 ? heads_of(d, node, node->in.data[i], i == 0 ? heads : kv_heads) : node->in.data[i]);
+  copy.attr.heads = heads_left(d, heads);
+  copy.attr.kv_heads = heads_left(d, kv_heads);
+  zp_tensor there = d->to->tensors.data[o];
+  there.name = zp_format(d->to->arena, "%s.heads", there.name);
+  there.producer = -1;
+  zp_shape_resize(d->to->arena, &there.shape, 2, there.shape.dim[2] / d->parts);
+  zp_shape_resize(d->to->arena, &d->to->tensors.data[lse].shape, 2, copy.attr.heads);
+  d->held[lse] = HELD_HEADS;
+  copy.out = (zp_ints){0};
+  int made = zp_graph_add_tensor(d->to, there);
+  zp_push(d->to->arena, &copy.out, made);
+  zp_push(d->to->arena, &copy.out, lse);
+  zp_graph_add_node(d->to, copy);
+  if (!divide(d, o)) return false;
+  zp_node back = {.op = ZP_OP_RETURN_HEADS,
+                  .attr = {.parts = d->parts, .heads = heads},
+                  .span = node->span,
+                  .name = d->to->tensors.data[o].name};
+  zp_push(d->to->arena, &back.in, made);
+  zp_push(d->to->arena, &back.out, o);
+  zp_graph_add_node(d->to, back);
+  return true;
+}
+
+/* Rope knows the position of a row: it turns the rank's heads at all positions. */
+static bool add_rope(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  int x = node->in.data[0], y = node->out.data[0];
+  if (d->held[x] != HELD_POSITIONS)
+    return refuse(d, zp_format(d->to->arena, "`%s` turns something without positions", node->name));
+  if (!heads_divide(d, node, x, node->attr.heads)) return false;
+  copy.in = (zp_ints){0};
+  zp_push(d->to->arena, &copy.in, heads_of(d, node, x, node->attr.heads));
+  copy.attr.heads = heads_left(d, node->attr.heads);
+  zp_tensor *t = &d->to->tensors.data[y];
+  t->shape = d->to->tensors.data[copy.in.data[0]].shape;
+  d->held[y] = HELD_HEADS;
+  zp_graph_add_node(d->to, copy);
+  return true;
+}
+
+/* ---- row by row ---- */
+
+/* A parameter with a row for every position: the graph reads the rank's. */
+static bool divide_table(divider *d, const zp_node *node, int tensor) {
+  zp_tensor *t = &d->to->tensors.data[tensor];
+  if (t->role != ZP_ROLE_PARAM || t->shape.rank != 2 || !zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return true;
+  if (t->position_parts > 0) return true; /* a second use */
+  if (t->split_dim == 0)
+    return refuse(
+        d, zp_format(d->to->arena, "`%s` has a row for every position, which `sequence` divides already", t->name));
+  for (int n = 0; n < d->from->nodes.len; n++)
+    if (zp_ints_has(&d->from->nodes.data[n].in, tensor) && !zp_op_has(d->from->nodes.data[n].op, ZP_FLAG_ELEMENTWISE))
+      return refuse(d,
+                    zp_format(d->to->arena, "`%s` has a row for every position, and is read as a whole, too", t->name));
+  if (t->shape.dim[0] % d->parts)
+    return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld rows of `%s`", (long long)d->parts,
+                               (long long)t->shape.dim[0], t->name));
+  zp_shape_resize(d->to->arena, &t->shape, 0, t->shape.dim[0] / d->parts);
+  t->position_parts = d->parts;
+  return true;
+}
+
+/* Does the operation make every position of its result of the same position alone? */
+static bool keeps_positions(const zp_node *node) {
+  switch (node->op) {
+  case ZP_OP_EMBEDDING:
+  case ZP_OP_MATMUL:
+  case ZP_OP_SPLIT:
+  case ZP_OP_COLUMNS:
+  case ZP_OP_JOIN_COLUMNS:
+  case ZP_OP_ALL_REDUCE:
+  case ZP_OP_ENTER:
+  case ZP_OP_ALL_GATHER_SEQ:
+  case ZP_OP_REDUCE_SCATTER_SEQ:
+  case ZP_OP_CE_STATS:
+  case ZP_OP_GATHER_STATS:
+  case ZP_OP_CE_LOSS: return true;
+  default: return zp_op_is_row(node->op);
+  }
+}
+
+static bool add_rows(divider *d, const zp_node *node) {
+  bool some = false;
+  if (!keeps_positions(node))
+    return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s), which mixes positions", node->name,
+                               zp_op_name(node->op)));
+  for (int i = 0; i < node->in.len; i++) {
+    int t = node->in.data[i];
+    if (old_tensor(d, t)->role == ZP_ROLE_PARAM) {
+      if (!divide_table(d, node, t)) return false;
+      continue;
+    }
+    if (d->held[t] != HELD_POSITIONS)
+      return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s): `%s` has no positions of the rank's",
+                                 node->name, zp_op_name(node->op), old_tensor(d, t)->name));
+    some = true;
+  }
+  if (!some) return refuse(d, zp_format(d->to->arena, "`%s` is made of parameters alone", node->name));
+  zp_graph_add_node(d->to, *node);
+  for (int i = 0; i < node->out.len; i++)
+    if (!divide(d, node->out.data[i])) return false;
+  return true;
+}
+
+static bool add_node(divider *d, const zp_node *node) {
+  if (node->op == ZP_OP_ATTENTION) return add_attention(d, node);
+  if (node->op == ZP_OP_ROPE) return add_rope(d, node);
+  return add_rows(d, node);
+}
+
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, const char **reason) {
+  assert(zp_graph_is_forward(graph) && tensor >= 1 && parts >= 1 && reason);
+  divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts};
+  d.held = ZP_NEW_ARRAY(graph->arena, held, graph->tensors.len);
+  d.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
+  for (int i = 0; i < graph->tensors.len; i++) d.there[i] = -1;
+  bool ok = divide_outside(&d);
+  for (int i = 0; i < graph->nodes.len && ok; i++) ok = add_node(&d, &graph->nodes.data[i]);
+  for (int i = 0; i < graph->carry_out.len && ok; i++)
+    if (d.held[graph->carry_out.data[i]] != HELD_POSITIONS)
+      ok = refuse(&d, zp_format(graph->arena, "`%s` flows on without positions of the rank's",
+                                graph->tensors.data[graph->carry_out.data[i]].name));
+  d.to->n_forward = d.to->nodes.len;
+  *reason = d.reason;
+  assert(!ok || !zp_graph_check(graph->arena, d.to));
+  return ok ? d.to : NULL;
+}
