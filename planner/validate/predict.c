@@ -35,7 +35,6 @@ enum { MOST_ACTIONS = 20000000 };
 
 /* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
 
-static bool has_context(const zp_measured *run) { return run->context > 1; }
 static bool has_experts(const zp_measured *run) { return run->experts > 0; }
 static bool has_adapters(const zp_measured *run) { return run->adapters; }
 
@@ -45,7 +44,6 @@ static const struct {
 } left_out[] = {
     {has_adapters, "adapters (LoRA) are not built from a table's columns"},
     {has_experts, "experts are not built from a table's columns"},
-    {has_context, "context parallelism is outside the planner's space"},
 };
 
 /* Why the row is not a question for the planner; NULL when it is. */
@@ -124,12 +122,24 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
          zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->node->host_memory_bytes;
 }
 
+/* Ranks that share the positions of a sample are data ranks to a choice. */
+static zp_choice degrees_of(const zp_measured *run) {
+  int context = run->context > 1 ? run->context : 1;
+  return (zp_choice){.tensor = run->tensor,
+                     .pipeline = run->pipeline,
+                     .data = run->data * context,
+                     .context = context > 1 ? context : 0,
+                     .microbatch = 1,
+                     .sequence = run->sequence && run->tensor > 1};
+}
+
 /* Prices the run's plan at one micro-batch and interleaving. False with *why. */
 static bool price(const question *q, int64_t microbatch, int chunks, zp_prediction *out, const char **why) {
   const zp_measured *run = q->run;
-  zp_choice c = {.tensor = run->tensor, .pipeline = run->pipeline, .data = run->data, .microbatch = microbatch};
-  c.zero = run->zero > 0 && run->data > 1 ? run->zero : 0;
-  if (c.zero > 0 && run->shard > 1 && run->shard < run->data) c.shard = run->shard;
+  zp_choice c = degrees_of(run);
+  c.microbatch = microbatch;
+  c.zero = run->zero > 0 && c.data > 1 ? run->zero : 0;
+  if (c.zero > 0 && run->shard > 1 && run->shard < c.data) c.shard = run->shard;
   c.chunks = chunks;
   c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
   c.sequence = q->sharding->sequence;
@@ -243,7 +253,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
     q.machine.collective_share =
         full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
   if (full.collective_share > 0) q.machine.collective_share = full.collective_share;
-  q.sharding = zp_shard(arena, q.spec->model, &q.machine, full.tensor, 1, full.sequence && full.tensor > 1, &p.why_not);
+  const zp_choice degrees = degrees_of(&full);
+  q.sharding = zp_shard_choice(arena, q.spec->model, &q.machine, &degrees, &p.why_not);
   if (!q.sharding) return p;
   if (!price_best(&q, &p, &p.why_not)) {
     if (!p.why_not)
@@ -251,6 +262,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                                    : "no micro-batch divides the batch of its data ranks";
     return p;
   }
+  if (degrees.context) p.assumed = join(arena, p.assumed, "context ranks exchange heads");
   if (!full.microbatch)
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   if (full.chunks <= 0 && full.pipeline > 1)

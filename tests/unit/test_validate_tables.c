@@ -60,13 +60,15 @@ Test(validate_tables, automodel_and_simumax) {
 
 /* What is read and not predicted says why; KV heads of their column come before those of the notes. */
 Test(validate_tables, axes_outside_the_space_are_named) {
-  expect_left_out(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n", "context parallelism");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,mxfp8,1,full,,1,\n", "mxfp8");
   expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "adapters");
   expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "experts");
   zp_prediction p = predict_first(OWN "1,1,8,,,8,,,,1,8,bf16,1,full,0,1,16 KV heads\n");
   cr_assert(p.predicted, "%s", p.why_not);
   cr_expect_eq(p.run->kv_heads, 4);
+  p = predict_first(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n");
+  cr_assert(p.predicted, "%s", p.why_not);
+  cr_expect(p.choice.context == 2 && p.choice.data == 8 && strstr(p.assumed, "context"));
   zp_measured_table *t =
       read_table(HEADER "internevoloc_a,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=8\n"
                         "internevo_b,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=-1\n");
@@ -96,7 +98,7 @@ Test(validate_tables, reasons_are_counted) {
   zp_validation v = {0};
   for (int i = 0; i < 3; i++) {
     zp_prediction p =
-        predict_first(i < 2 ? OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n" : OWN "1,1,8,,,,,,,1,8,bf16,1,full,,1,\n");
+        predict_first(i < 2 ? OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n" : OWN "1,1,8,,,,,,,1,8,bf16,1,full,,1,\n");
     zp_push(arena, &v.rows, p);
   }
   zp_validation_score(arena, &v);
