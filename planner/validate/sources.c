@@ -47,8 +47,9 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
 }
 
 /* Sailor's scripts ask neither Megatron nor DeepSpeed for 16 bits (ae_scripts/clariden_scripts/run_opt.slurm @cf2c8e3c;
- * opened); its image, nvcr.io/nvidia/pytorch:24.10 (Dockerfile), multiplies fp32 in TF32
- * (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, NVIDIA's notes of the PyTorch container; from memory). */
+ * opened); its image is nvcr.io/nvidia/pytorch:24.10 (Dockerfile; opened). NVIDIA's PyTorch images set
+ * TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, so fp32 products run in TF32 (docs.monai.io, precision_accelerating; opened).
+ * That this holds of 24.10, and that nothing unset it in the runs, is assumed. */
 const char *zp_open_precision(const char *source) { return source && strstr(source, "sailor") ? "tf32" : NULL; }
 
 /* ---- the tables ---- */

@@ -82,6 +82,21 @@ Test(library, every_node) {
     }
 }
 
+/* Racks of Grace and Blackwell have four units more a GPU than boards of eight. */
+Test(library, units_of_blackwell) {
+  static const struct {
+    const char *device;
+    int units;
+  } parts[] = {{"b200", 148}, {"b300", 148}, {"gb200", 152}, {"gb300", 152}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    char cluster[200];
+    snprintf(cluster, sizeof cluster, "nodes = 1  node = std.hw.workstation(devices = 2 * std.hw.%s)", parts[i].device);
+    fixture f = load_cluster(cluster);
+    cr_expect_eq((int)f.spec->cluster.node.device.cores, parts[i].units, "%s", parts[i].device);
+    unload(&f);
+  }
+}
+
 /* The plan may differ from fabric to fabric; a fabric that is worse in every number is never faster. */
 Test(library, every_fabric) {
   double tree = plan_on("nodes = 4  node = std.hw.dgx_a100  fabric = std.hw.fat_tree", 32);
