@@ -64,7 +64,7 @@ offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
 faults of every call|python3 tests/fault/calls.py --every 12
 plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1 --rounded 1 --sharded 1
-answers that agree|python3 tests/fuzz/answers.py --count 60
+answers that agree|python3 tests/fuzz/answers.py --count 100
 offload|python3 tests/diff/offload.py --jobs 1
 delayed update|python3 tests/diff/delayed.py --jobs 1
 command|python3 tests/verify/command.py
