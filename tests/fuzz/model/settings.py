@@ -39,8 +39,18 @@ def recomputation(random, tensor, pipeline):
     return {"recompute": mode, "recompute_shard": "tensor" if mode == "full" and tensor > 1 and random.random() < 0.5 else "none"}
 
 
-def layout(random, model, tensor, pipeline, data):
+def groups(random, model, ranks):
+    """How data ranks stand: some share the positions of a sample; state lies within groups of them."""
+    divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
+    context = random.choice([n for n in divisors if model["sizes"]["S"] % n == 0] or [1]) if random.random() < 0.3 else 1
+    shard = random.choice(divisors) if context == 1 and random.random() < 0.3 else 0
+    return context, shard
+
+
+def layout(random, model, tensor, pipeline, ranks):
     chosen = one_rank(model)
+    context, shard = groups(random, model, ranks) if ranks > 1 else (1, 0)
+    data = ranks // context
     share = model["batch"] // data
     chosen.update(tensor=tensor, pipeline=pipeline, microbatch=random.choice([m for m in range(1, share + 1) if share % m == 0]))
     chosen["plan.data"] = data
@@ -48,13 +58,17 @@ def layout(random, model, tensor, pipeline, data):
     chosen.update(recomputation(random, tensor, pipeline))
     if "stage_recompute" in chosen:
         del chosen["recompute"], chosen["recompute_shard"]
-    if data > 1:
+    if context > 1:
+        chosen["context"] = context
+    if ranks > 1:
         chosen["zero"] = random.choice((0, 1, 2, 3))
-        if "top_k_gate" in tree.operations(model) and random.random() < 0.5:
+        if chosen["zero"] and 1 < shard < ranks:
+            chosen["shard"] = shard
+        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5:
             chosen["plan.expert"] = data
     if pipeline > 1 and random.random() < 0.5:
         chosen["cut"] = "block"
-    if min(pipeline, data) > 1 and random.random() < 0.5:
+    if min(pipeline, ranks) > 1 and random.random() < 0.5:
         chosen["rank_order"] = "tpd"
     if tensor > 1 and model["sizes"]["S"] % tensor == 0 and random.random() < 0.5:
         chosen["sequence"] = True
