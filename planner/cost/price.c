@@ -154,8 +154,8 @@ static void sum_kinds(zp_segment_program *segment) {
     }
 }
 
-/* Of a packed segment, whose other steps have their prices. In the order of the steps, as price_procedure and sum_kinds
- * add them up, so that the sums are the same to the last bit. */
+/* A packed segment's other steps have their prices. The sum is in the order of the steps, as price_procedure and
+ * sum_kinds add them up, so that it is the same to the last bit. */
 static void price_exchanges(const pricer *p, zp_segment_program *segment) {
   zp_procedure *all[] = {&segment->forward, &segment->backward, &segment->split};
   double expert_s = 0;

@@ -136,7 +136,7 @@ typedef struct zp_search_memo {
   int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
   zp_moving_memo moving;
   zp_bucket_sum_memo bucket_sums[ZP_STAGE_MODES];
-  /* Of the data ranks, of those that hold the same experts, between stages, of an expert group. */
+  /* Links of the data ranks, of those that hold the same experts, between stages, of an expert group. */
   zp_link_memo data, replicas, stages, experts;
 } zp_search_memo;
 

@@ -129,9 +129,7 @@ static zp_part_seconds laid_out(const zp_variant *v, const zp_choice *like, int6
   zp_part_seconds sum = {0};
   for (int r = 0; r < x.runs.len; r++) {
     const zp_segment_program *called = &v->lowered->segments[x.runs.data[r].segment];
-    double count = (double)x.runs.data[r].count, weights = 0;
-    for (int i = 0; i < called->backward.steps.len && v->lowered->splits; i++)
-      if (called->backward.steps.data[i].deferred) weights += called->backward.steps.data[i].cost_s;
+    double count = (double)x.runs.data[r].count, weights = v->lowered->splits ? called->weights_s : 0;
     sum.forward += count * called->forward.cost_s;
     sum.work += count * (called->forward.cost_s + called->backward.cost_s);
     sum.input += count * (called->forward.cost_s + called->backward.cost_s - weights);

@@ -419,8 +419,7 @@ const part_room *zp_find_part_rooms(zp_search_cache *s, const zp_point *point) {
   return room;
 }
 
-/* A stage's time and room, what parts in one mode take of them, and how often each part is there beyond whole layers.
- */
+/* A stage's time and room, what parts in one mode take of them, and how often each part is there beyond layers. */
 typedef struct part_fill {
   const knapsack *all;
   const mode_items *mode;

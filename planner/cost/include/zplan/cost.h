@@ -40,7 +40,7 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
 /* Prices every step of lowered segments whose tensor and expert groups have these links. */
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
                     const zp_group_link *expert);
-/* Of the steps of a priced outline collectives are left (arena), and what the others take, where it is asked for again:
+/* Leaves the collectives of a priced outline's steps (arena), and what the others take where it is asked for again:
  * pricing packed segments once more prices the exchanges of experts alone, on the links of then. */
 void zp_pack_outline(zp_arena *arena, zp_lowered *lowered);
 

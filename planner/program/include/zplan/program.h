@@ -74,7 +74,7 @@ typedef struct zp_procedure {
   int64_t transient_bytes;
   double cost_s;
   double product_flop; /* priced: of its matrix products and attention */
-  /* Of outlines, once they are priced: `steps` has collectives alone. Where it has exchanges of experts, the seconds of
+  /* Outlines, once they are priced: `steps` has collectives alone. Where it has exchanges of experts, the seconds of
    * all its steps, [n_seconds], and which of these each of the collectives is; else NULL. */
   double *seconds;
   int n_seconds, *place;
