@@ -18,6 +18,7 @@ static void add_decisions(const table *t, zp_rows_alongside *out) {
     zp_row_alongside row = {
         .name = of[0].data[d].name, .words = ZP_NEW_ARRAY(t->arena, const char *, t->n), .same = true};
     for (int i = 0; i < t->n; i++) {
+      assert(of[i].len == of[0].len && "plans have the same decisions");
       row.words[i] = of[i].data[d].words;
       row.same &= strcmp(row.words[i], row.words[0]) == 0;
     }
