@@ -106,6 +106,8 @@ zpr_group zpr_tie_group(zpr *c, int tie);
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
 /* Members of a context group: data rank d has place d % context, and samples of its own as replica d / context. */
 static inline int zpr_context_ranks(const zpr_program *program) { return program->context > 1 ? program->context : 1; }
+/* Data ranks with samples of their own. */
+static inline int zpr_replicas(const zpr_program *program) { return program->data / zpr_context_ranks(program); }
 /* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */
 static inline bool zpr_shards_state(const zpr_program *program) { return program->zero >= 1; }
 static inline bool zpr_shards_gradients(const zpr_program *program) { return program->zero >= 2; }

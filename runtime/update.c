@@ -70,10 +70,11 @@ static void add_block(zpr *c, zpr_block b) {
 zpr_part zpr_part_of(zpr *c, zpr_kind kind) {
   const zpr_stage *stage = c->stage;
   zpr_part part = {.holders = kind == ZPR_KIND_SPREAD ? zpr_replica_group(c) : zpr_shard_group(c),
+                   .place = c->d % zpr_shard_ranks(c->program),
                    .copied = c->d >= zpr_shard_ranks(c->program),
                    .elements = stage->flat[kind],
                    .shard_elements = stage->shard[kind]};
-  part.place = kind == ZPR_KIND_SPREAD ? part.holders.me : c->d % zpr_shard_ranks(c->program);
+  if (kind == ZPR_KIND_SPREAD) part.place /= zpr_expert_ranks(c->program);
   for (zpr_kind before = 0; before < kind; before++) {
     part.begin += stage->flat[before];
     part.state_begin += stage->shard[before];

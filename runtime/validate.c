@@ -35,7 +35,7 @@ static void count_matches(validation *v, zpr_data *data, int64_t batches, int64_
                           double *exact) {
   zpr *c = v->c;
   int64_t n[2];
-  zpr_matches_open(c, &v->matches, batches * c->program->batch / (c->program->data / zpr_context_ranks(c->program)));
+  zpr_matches_open(c, &v->matches, batches * c->program->batch / zpr_replicas(c->program));
   c->state->look = add_matches;
   c->state->look_arg = v;
   c->state->look_losses = zpr_losses_of_samples(c->program);

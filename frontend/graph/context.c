@@ -55,6 +55,9 @@ static bool reads_positions(const divider *d, int input, bool whole) {
   return false;
 }
 
+/* Trainers have a bit for each (zpr_program.shared_inputs). */
+enum { MOST_SHARED_INPUTS = 32 };
+
 /* Attention has the documents and lengths of whole samples, all else the rank's positions. */
 static bool divide_input(divider *d, int tensor) {
   const zp_tensor *t = old_tensor(d, tensor);
@@ -64,6 +67,9 @@ static bool divide_input(divider *d, int tensor) {
                                zp_shape_text(d->to->arena, &t->shape)));
   if (reads_positions(d, tensor, true))
     return refuse(d, zp_format(d->to->arena, "`%s` is read by attention and position by position", t->name));
+  if (t->index >= MOST_SHARED_INPUTS)
+    return refuse(
+        d, zp_format(d->to->arena, "context divides the first %d inputs alone, not `%s`", MOST_SHARED_INPUTS, t->name));
   if (!divide(d, tensor)) return false;
   d->to->tensors.data[tensor].position_parts = d->parts;
   return true;

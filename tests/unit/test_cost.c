@@ -109,6 +109,51 @@ Test(cost, pipeline_link_crosses_nodes_unless_all_fit) {
   cr_expect_eq(zp_machine_pipeline_link(&one, 16, 1, 1, ZP_ORDER_TDP).n, 1);
 }
 
+/* ---- outlines ---- */
+
+static zp_lowered *lower_experts(const zp_spec *spec, const zp_sharding *sharding, zp_arena *outline) {
+  const char *reason = NULL;
+  const zp_procedures_for what = {.microbatch = 2, .loss_chunks = 1, .splits = true, .outline = outline};
+  zp_lowered *l = zp_lower_for(arena, spec, sharding, &what, NULL, &reason);
+  cr_assert(l, "%s", reason);
+  return l;
+}
+
+static void expect_same_sums(const zp_lowered *a, const zp_lowered *b) {
+  for (int i = 0; i < a->n_segments; i++) {
+    const zp_segment_program *x = &a->segments[i], *y = &b->segments[i];
+    cr_expect(x->forward.cost_s == y->forward.cost_s && x->backward.cost_s == y->backward.cost_s &&
+                  x->split.cost_s == y->split.cost_s && x->comm_s == y->comm_s && x->expert_s == y->expert_s &&
+                  x->weights_s == y->weights_s,
+              "segment %d: %.17g and %.17g forward, %.17g and %.17g of experts", i, x->forward.cost_s,
+              y->forward.cost_s, x->expert_s, y->expert_s);
+  }
+}
+
+/* A packed outline is priced on the link of other expert groups as all of its steps are, to the last bit. */
+Test(cost, packed_outlines_have_the_prices_of_their_steps) {
+  const char *reason = NULL;
+  zp_spec *spec = build_spec(arena, &(model_size){STYLE_EXPERTS, 250, 32, 64, 4, 4, 4, 256, true}, gpu_cluster(4), 64);
+  zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, 64);
+  zp_sharding *sharding = zp_shard_experts(arena, spec->model, &m, 2, 2, false, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_arena *steps = zp_arena_new("steps");
+  zp_lowered *whole = lower_experts(spec, sharding, NULL), *packed = lower_experts(spec, sharding, steps);
+  zp_group_link tensor = zp_machine_tensor_group(&m, 2, 1, 32),
+                near = zp_machine_expert_group(&m, 2, 1, 32, 2, ZP_ORDER_TDP),
+                far = zp_machine_expert_group(&m, 2, 16, 2, 2, ZP_ORDER_TPD);
+  zp_price_links(whole, &m, &tensor, &near);
+  zp_price_links(packed, &m, &tensor, &near);
+  expect_same_sums(whole, packed);
+  double before = whole->segments[1].expert_s;
+  zp_pack_outline(arena, packed);
+  zp_arena_free(steps);
+  zp_price_links(whole, &m, &tensor, &far);
+  zp_price_links(packed, &m, &tensor, &far);
+  expect_same_sums(whole, packed);
+  cr_expect(before > 0 && whole->segments[1].expert_s > before, "%g after %g", whole->segments[1].expert_s, before);
+}
+
 /* ---- whole programs ---- */
 
 typedef struct priced {

@@ -52,7 +52,34 @@ static double stage_s(const trial *t, int mode, int stage) {
   return seconds;
 }
 
+/* The parts of a stage take no more than what is laid out, in one layout of saved values or the other. */
+static void check_room(trial *t, int mode, int stage, int64_t laid_out) {
+  zp_search_cache *s = t->progress.s;
+  const zp_pieces *pieces = mode_of(t, 0)->pieces;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  s->limit_bytes = laid_out + zp_choice_communicator_bytes(s, &t->choice, mode_of(t, mode)->ties);
+  const zp_part_room *room = zp_find_part_rooms(s, &t->point) + (stage * t->point.n_modes + mode) * ZP_PART_LAYOUTS;
+  double least = INFINITY;
+  for (int layout = 0; layout < ZP_PART_LAYOUTS; layout++) {
+    zp_units part[ZP_MOST_CHUNKS];
+    double share = room[layout].beyond;
+    zp_parts_of_stage(&t->choice, stage, t->choice.cut, part);
+    for (int k = 0; k < zp_chunks(&t->choice); k++)
+      for (int64_t u = part[k].first; u < part[k].first + part[k].count; u++) {
+        int piece;
+        int64_t iteration;
+        zp_pieces_unit(pieces, u, &piece, &iteration);
+        if (pieces->piece[piece].whole == zp_parts_segment(s, &t->point))
+          share += room[layout].part[pieces->piece[piece].first];
+      }
+    least = fmin(least, share);
+  }
+  cr_assert(least <= 1 + 1e-9, "parts take %.6g of the %lld bytes of stage %d", least, (long long)laid_out, stage);
+  zp_arena_rewind(s->arena, mark);
+}
+
 static void try_cut(trial *t) {
+  bool check = t->cuts % 16 == 0;
   double sum = 0, longest = 0;
   for (int stage = 0; stage < t->choice.pipeline; stage++) {
     double best = INFINITY;
@@ -62,6 +89,7 @@ static void try_cut(trial *t) {
       if (alongside < t->least) t->least = alongside;
       if (alongside > t->largest) t->largest = alongside;
       if (room.scratch > t->scratch) t->scratch = room.scratch;
+      if (check) check_room(t, i, stage, room.bytes);
       if (room.bytes > t->limit_bytes) continue;
       best = fmin(best, stage_s(t, i, stage));
     }

@@ -9,11 +9,12 @@
 
 static bool applies(const zp_move_scope *x) { return zp_shards_state(x->choice) && zp_shard_copies(x->choice) > 1; }
 
+static bool sums_once(const zp_move_scope *x) { return zp_shards_gradients(x->choice) || zp_sums_after(x); }
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  bool after = zp_shards_gradients(x->choice) || zp_sums_after(x);
-  zp_move_when when = after ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_OVERLAPPED_BACKWARD;
+  zp_move_when when = sums_once(x) ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_OVERLAPPED_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_shard_copies_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     const zp_bucket *b = &walk.bucket;
@@ -28,7 +29,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "%d shard groups of %d data ranks have a copy each of all state, and sum their gradients %s",
                    zp_shard_copies(x->choice), zp_shard_ranks(x->choice),
-                   zp_shards_gradients(x->choice) || zp_sums_after(x) ? "once a step" : "alongside the last backward");
+                   sums_once(x) ? "once a step" : "alongside the last backward");
 }
 
 /* A sum is rounded once, where it leaves a node: by the group, or by the copies. */

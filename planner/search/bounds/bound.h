@@ -131,8 +131,13 @@ bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point);
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask);
 /* The segment whose parts are considered, of a point whose cuts may lie inside layers. */
 int zp_parts_segment(const zp_search_cache *s, const zp_point *point);
-/* The share of a stage's room that each of its parts takes, in every mode. In the arena of the search. */
-typedef struct zp_part_room zp_part_room;
+/* Shares of a stage's room in one mode, with slots of their own for all chunks or in one pool: what is held beyond its
+ * parts, and what each of them takes. most: seconds, in the fastest mode of each, of all that there is room for. */
+enum { ZP_PART_LAYOUTS = 2 };
+typedef struct zp_part_room {
+  double beyond, part[ZP_MOST_PARTS], most;
+} zp_part_room;
+/* [stage][mode][ZP_PART_LAYOUTS]. In the arena of the search. */
 const zp_part_room *zp_find_part_rooms(zp_search_cache *s, const zp_point *point);
 /* Can the stages run all parts when a micro-batch takes own_s[stage] on each at most? room: NULL: memory is not
  * counted. */

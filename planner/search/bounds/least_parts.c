@@ -174,6 +174,14 @@ typedef struct prices {
   int chunks;          /* of a stage */
 } prices;
 
+/* On the device, alongside what every stage with a part needs. limit: not above 0: no part has room. */
+static prices prices_here(zp_search_cache *s, const zp_point *point, const knapsack *all, const zp_alongside *a) {
+  const zp_shares shares = zp_shares_here(&point->choice);
+  double limit = (double)s->limit_bytes - zp_bytes_alongside(a, &all->least);
+  return (prices){zp_bytes_of_state(&point->choice, zp_variant_of(s, point)->lowered, &shares),
+                  shares.of[ZP_STATE_ACTIVATIONS], 1, limit * (1 + ZP_BOUND_SLACK), zp_chunks(&point->choice)};
+}
+
 /* What a stage has of micro-batches: in flight; those whose weight gradients wait. */
 typedef struct microbatches {
   double flight, waiting;
@@ -346,13 +354,9 @@ static bool every_part_has_room(const knapsack *all, const zp_search_cache *s, c
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
-  const zp_variant *v = zp_variant_of(s, point);
-  const zp_alongside alongside = zp_find_alongside(s, point, v);
-  double limit = (double)s->limit_bytes - zp_bytes_alongside(&alongside, &all->least);
-  if (limit <= 0 || !every_part_has_room(all, s, &alongside)) return false;
-  const zp_shares shares = zp_shares_here(c);
-  const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1,
-                    limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
+  const zp_alongside alongside = zp_find_alongside(s, point, zp_variant_of(s, point));
+  const prices p = prices_here(s, point, all, &alongside);
+  if (p.limit <= 0 || !every_part_has_room(all, s, &alongside)) return false;
   if (c->pipeline * most_room(all, &p, (microbatches){ZP_LEAST_FLIGHT, 0}) < all->n * (1 - ZP_BOUND_SLACK))
     return false;
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
@@ -364,14 +368,8 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
 /* ---- what stages run in a time ---- */
 
 /* The layout gives every chunk slots of its own, or all chunks one pool, whatever needs less (room_of_chunks). */
-enum { OWN_SLOTS, POOL, LAYOUTS };
-
-/* Shares of a stage's room in one mode and layout: what is held beyond its parts, and what each of them takes. most:
- * WORK of all that there is room for, whole or not. */
-struct zp_part_room {
-  double beyond, part[ZP_MOST_PARTS], most;
-};
-typedef struct zp_part_room part_room;
+enum { OWN_SLOTS, POOL, LAYOUTS = ZP_PART_LAYOUTS };
+typedef zp_part_room part_room;
 
 /* A pool has as many slots as the stage has micro-batches in flight, of the size of the largest chunk, which is no
  * smaller than the mean. Own slots: no chunk has fewer in flight than `fewest`. */
@@ -404,11 +402,9 @@ static part_room room_of(const knapsack *all, const prices *p, int mode, microba
 const part_room *zp_find_part_rooms(zp_search_cache *s, const zp_point *point) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
-  const zp_variant *v = zp_variant_of(s, point);
-  const zp_alongside alongside = zp_find_alongside(s, point, v);
-  const zp_shares shares = zp_shares_here(c);
-  double limit = fmax(1, (double)s->limit_bytes - zp_bytes_alongside(&alongside, &all->least));
-  const prices p = {zp_bytes_of_state(c, v->lowered, &shares), shares.of[ZP_STATE_ACTIVATIONS], 1, limit, zp_chunks(c)};
+  const zp_alongside alongside = zp_find_alongside(s, point, zp_variant_of(s, point));
+  prices p = prices_here(s, point, all, &alongside);
+  p.limit = fmax(1, p.limit); /* shares of less than nothing are shares of next to nothing */
   const zp_flight_memo *flights = zp_find_flights(s, c);
   part_room *room = ZP_NEW_ARRAY(s->arena, part_room, c->pipeline * all->n_modes * LAYOUTS), *next = room;
   for (int stage = 0; stage < c->pipeline; stage++)

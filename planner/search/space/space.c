@@ -9,7 +9,7 @@
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
  * a stage; the second rank order is considered where it changes a link; the loss in chunks by rules of its own
  * (zp_next_loss_chunks); ZeRO's state is divided among all data ranks unless a constraint names shard groups. On CPU
- * clusters, what no trainer is generated for, and schedules other than 1F1B, are looked at only where a constraint
+ * clusters, what no trainer is generated for, and schedules other than 1F1B, are searched only where a constraint
  * names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>

@@ -312,8 +312,8 @@ typedef struct zpr_program {
   int chunks;
   bool folded;
   int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
-  int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data / context *
-                                             microbatch) */
+  int64_t batch, microbatch;
+  int64_t microbatches; /* a replica, of which there are data / context: batch / (replicas * microbatch) */
   int64_t sequence, vocabulary;
   int n_inputs;           /* 1: tokens; 2: tokens, labels; 0: none of these, see named */
   bool lengths;           /* one input more: how many positions of every sample are there */
