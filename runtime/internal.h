@@ -17,6 +17,7 @@ typedef struct zpr_options {
   bool accept_changes; /* with resume: goes on with other data, or another seed */
   int64_t resume_from; /* with resume: 1 + the step to go on from; 0: the newest */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  bool no_checkpoint;                                                /* none is kept, whatever folder is named */
   const char *infer_path;  /* request of `zplan sample` or `zplan eval`; NULL: it trains */
   const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or alongside the trainer */
