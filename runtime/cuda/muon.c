@@ -34,7 +34,7 @@ void zpr_muon_unit(zpr *c, const void *x, void *y, int64_t elements, const zpr_m
   zpd_muon_length a = {.x = x, .sums = room->free, .count = elements};
   zpd_muon_mixture scale = {.x = x, .y = y, .count = elements, .sums = a.sums, .least = 1e-7};
   scale.n_sums = blocks_of(elements, room->free_bytes);
-  zpr_launch(c, &c->state->device->kernels.muon_squares, &a, sizeof a, scale.n_sums, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, muon_squares, &a, scale.n_sums);
   launch(c, &c->state->device->kernels.muon_mix, &scale, sizeof scale, elements);
 }
 

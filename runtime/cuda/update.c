@@ -101,8 +101,7 @@ static void square_segments(zpr *c, const zpr_table *t) {
                    .segments = zpr_segments_in(t),
                    .n = t->n,
                    .sums = t->n ? zpr_sums_in(t) : NULL};
-  if (t->blocks > 0)
-    zpr_launch(c, &c->state->device->kernels.square_segments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
+  if (t->blocks > 0) ZPR_START(c, square_segments, &a, t->blocks);
 }
 
 /* Parts are added in order, as zpd_decide does. */
@@ -171,8 +170,7 @@ static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) 
   } else {
     a = zpr_updates_over(c, zpr_table_of(c, list, ZPR_TABLE_UPDATE), rule);
   }
-  if (a.blocks > 0)
-    zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
+  if (a.blocks > 0) ZPR_START(c, optimizer, &a, zpr_grid(c, a.blocks));
 }
 
 void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
@@ -271,7 +269,7 @@ void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const 
 #undef BIAS
   assert(d->decides && d->decided - d->heard < ZPR_DECISIONS);
   square_segments(c, t);
-  zpr_launch(c, &d->kernels.decide, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, decide, &a, 1);
   zpr_cuda(c, d->api.to_host(&d->outcome[turn], zpr_gpu(outcome), sizeof *outcome, d->stream), "copy from the GPU");
   zpr_cuda(c, d->api.record(d->told[turn], d->stream), "mark a place in a stream");
   d->decided++;
