@@ -28,19 +28,15 @@ static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored
 
 static zpd_factored with_gradients(zpr *c, const zpk_update *rule, const zpr_factored *t) {
   zpd_factored a = tensor_of(c, rule, t);
-  a.grad = (char *)zpr_at(c, c->stage->grads) + t->own.begin * zpr_gradient_bytes(c);
+  a.grad = zpr_arrays_of(c, &t->own).grad;
   return a;
 }
 
 static void add_state(zpr *c, zpd_factored *a, const zpr_factored *t) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(c->program->dtype);
-  int64_t state = (t->own.begin + t->own.to_state) * zpk_real_bytes(c->program->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + (t->own.begin + t->own.to_params) * zpk_bytes(c->program->dtype);
-  a->param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
-  a->weight = mixed ? weights : NULL;
-  if (a->beta1 > 0) a->m = (char *)zpr_at(c, s->moment1) + state;
-  if (a->ema > 0) a->average = (char *)zpr_at(c, s->average) + state;
+  zpr_block_arrays x = zpr_arrays_of(c, &t->own);
+  a->param = x.param, a->weight = x.weight;
+  if (a->beta1 > 0) a->m = x.m;
+  if (a->ema > 0) a->average = x.average;
 }
 
 void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tensors, int n, double *sums) {

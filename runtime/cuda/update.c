@@ -179,10 +179,7 @@ void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
 }
 
 zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
-  const zpr_stage *stage = c->stage;
-  bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
-  char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
+  zpr_block_arrays x = zpr_arrays_of(c, b);
   return (zpd_update){.kind = rule->kind,
                       .lr = rule->lr * b->recipe.lr_factor,
                       .beta1 = rule->beta1,
@@ -193,11 +190,11 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .bias1 = rule->bias1,
                       .bias2 = rule->bias2,
                       .grad_scale = rule->grad_scale,
-                      .param = mixed ? (char *)zpr_at(c, stage->master) + state : param,
-                      .weight = mixed ? param : NULL,
-                      .grad = (char *)zpr_at(c, stage->grads) + b->begin * zpr_gradient_bytes(c),
-                      .m = stage->moment1 >= 0 ? (char *)zpr_at(c, stage->moment1) + state : NULL,
-                      .v = stage->moment2 >= 0 ? (char *)zpr_at(c, stage->moment2) + state : NULL,
+                      .param = x.param,
+                      .weight = x.weight,
+                      .grad = x.grad,
+                      .m = x.m,
+                      .v = x.v,
                       .count = b->end - b->begin};
 }
 
