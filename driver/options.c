@@ -90,7 +90,7 @@ static const option_row rows[] = {
      FLAG(accept_changes)},
     {"--overwrite", NULL, "run", "start anew where checkpoints are, and remove these", FLAG(overwrite)},
     {"--no-checkpoint", NULL, "run",
-     "keep no state where the file names no folder (default: the last one, alongside the trainer's folder)",
+     "keep no checkpoints (default: in the file's folder, or the last state alongside the trainer's folder)",
      FLAG(no_checkpoint)},
     {"--force", NULL, "plan build run verify report data calibrate export import",
      "write results also over files that were edited, or are of something else", FLAG(force)},

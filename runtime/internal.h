@@ -17,6 +17,7 @@ typedef struct zpr_options {
   bool accept_changes; /* with resume: goes on with other data, or another seed */
   int64_t resume_from; /* with resume: 1 + the step to go on from; 0: the newest */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  bool no_checkpoint;                                                /* none is kept, whatever folder is named */
   const char *infer_path;  /* request of `zplan sample` or `zplan eval`; NULL: it trains */
   const char *init_path;   /* map of the weights to start from; NULL: the program's, or none */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or alongside the trainer */
@@ -207,6 +208,13 @@ int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collect
 
 /* ---- threads (pool.c) ---- */
 typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
+/* The task `name` that gives its range to a kernel: `call` has begin, end and `a`, the `type` that arg is. */
+#define ZPR_TASK(name, type, call)                                                                                     \
+  static void name(void *arg, int64_t begin, int64_t end, int worker) {                                                \
+    const type *a = arg;                                                                                               \
+    (void)worker;                                                                                                      \
+    call;                                                                                                              \
+  }
 /* spin: workers watch for the next task for some microseconds before they sleep; false when ranks share cores. */
 typedef struct zpr_pool zpr_pool;
 zpr_pool *zpr_pool_open(zpr *c, int threads, bool spin);

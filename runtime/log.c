@@ -251,20 +251,26 @@ void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {
 
 /* ---- the line of a step ---- */
 
-static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, double cpu_ms, int64_t steps,
-                        double eta_s) {
-  char plan[48] = "", mfu[32] = "", scale[32] = "", losses[LOSSES_TEXT];
+/* columns: fields that matter less are left out, one after another, until the line is no longer; 0: none is. */
+static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, double cpu_ms, int64_t steps, double eta_s,
+                        int columns) {
+  char plan[48] = "", mfu[32] = "", scale[32] = "", cpu[48], lr[32], losses[LOSSES_TEXT];
+  char *const spared[] = {cpu, plan, mfu, lr, scale};
   show_losses(losses, sizeof losses, c->program, r->tally, false);
   if (c->program->predicted_step_s > 0)
     snprintf(plan, sizeof plan, " (plan ~%.1f)", c->program->predicted_step_s * 1e3);
   if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
   if (r->loss_scale > 0) snprintf(scale, sizeof scale, "  scale %lld", (long long)r->loss_scale);
+  snprintf(cpu, sizeof cpu, "  cpu %.1f", cpu_ms);
+  snprintf(lr, sizeof lr, "  lr %.2e", r->lr);
   long long eta = (long long)(eta_s + 0.5);
-  snprintf(
-      buf, size,
-      "step %lld/%lld  loss %.6f%s  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
-      (long long)r->step, (long long)steps, r->loss, losses, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
-      r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
+  for (size_t i = 0;; *spared[i++] = 0) {
+    int n = snprintf(buf, size,
+                     "step %lld/%lld  loss %.6f%s  gnorm %.4f%s%s  ms %.1f%s%s  tok/s %.0f%s  eta %lld:%02lld:%02lld",
+                     (long long)r->step, (long long)steps, r->loss, losses, fabs(r->grad_norm), scale, lr, r->step_ms,
+                     plan, cpu, r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
+    if (columns == 0 || n <= columns || i == sizeof spared / sizeof *spared) return;
+  }
 }
 
 /* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in
@@ -277,13 +283,14 @@ static int screen_columns(void) {
   return n > 0 ? n : 80;
 }
 
+enum { WIDTH = 20, BAR_COLUMNS = WIDTH + 4 };
+
 static void show_status(zpr_log *log, const char *line, int64_t step, int64_t steps) {
-  enum { WIDTH = 20 };
   char bar[WIDTH + 1];
   int full = steps > 0 ? (int)(step * WIDTH / steps) : WIDTH;
   for (int i = 0; i < WIDTH; i++) bar[i] = i < full ? '=' : i == full ? '>' : ' ';
   bar[WIDTH] = 0;
-  int room = screen_columns() - WIDTH - 4; /* a line that wraps could not be rewritten */
+  int room = screen_columns() - BAR_COLUMNS; /* a line that wraps could not be rewritten */
   printf("\r\033[K[%s] %.*s", bar, room > 0 ? room : 0, line);
   fflush(stdout);
   log->shown = true;
@@ -295,8 +302,9 @@ void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps
   log_step_json(c, record);
   if (log->first < 0) log->first = record->step;
   char line[320 + LOSSES_TEXT];
-  format_step(c, line, sizeof line, record, cpu_ms, steps, eta_s);
   bool stays = record->step % log->every == 0 || record->step == log->first || record->step == steps;
+  int columns = log->status_line ? screen_columns() - (stays ? 0 : BAR_COLUMNS) : 0;
+  format_step(c, line, sizeof line, record, cpu_ms, steps, eta_s, columns);
   if (stays)
     zpr_log_note(c, "%s", line);
   else if (log->status_line)

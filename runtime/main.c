@@ -52,6 +52,7 @@ static void use_defaults(zpr_options *options, const zpr_program *program) {
   if (options->steps < 0) options->steps = program->steps;
   if (!options->log_path) options->log_path = program->log_path;
   if (!options->checkpoint_dir) options->checkpoint_dir = program->checkpoint_dir;
+  if (options->no_checkpoint) options->checkpoint_dir = NULL;
 }
 
 /* A folder that cannot be written is told now, not at the first checkpoint hours later; nor does a run prune what
@@ -157,10 +158,11 @@ static void announce(zpr *c) {
       c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor, p->pipeline,
       p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c), text.products);
   zpr_log_event(c, line);
-  zpr_log_note(
-      c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, %s, products by %s, from step %lld to %lld",
-      p->name, c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, text.device,
-      text.products, (long long)c->step, (long long)c->state->options.steps);
+  /* Two lines, for screens of 80 columns. */
+  zpr_log_note(c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s", p->name, c->ranks,
+               c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype);
+  zpr_log_note(c, "  %s, products by %s, from step %lld to %lld", text.device, text.products, (long long)c->step,
+               (long long)c->state->options.steps);
   if (p->delayed)
     zpr_log_note(c, "delayed update: from step %lld on gradients are those of weights one update old",
                  (long long)p->delay_after + 2);

@@ -45,6 +45,7 @@ static const struct option {
     {"--data", "PATH", TEXT, offsetof(zpr_options, data_path), "train on PATH: token files (*.bin) or a text file"},
     {"--validate", "PATH", TEXT, offsetof(zpr_options, validate_path), "validate on PATH, likewise"},
     {"--checkpoint", "FOLDER", TEXT, offsetof(zpr_options, checkpoint_dir), "keep checkpoints in FOLDER"},
+    {"--no-checkpoint", NULL, FLAG_ON, offsetof(zpr_options, no_checkpoint), "keep no checkpoints"},
     {"--offload", "FOLDER", TEXT, offsetof(zpr_options, offload_dir),
      "state that the plan keeps on disk goes to FOLDER (default: $ZPLAN_OFFLOAD, or the trainer's folder)"},
     {"--threads", "N", THREADS, offsetof(zpr_options, threads),

@@ -18,6 +18,11 @@ static bool check_hostfile(zp_run_state *run) {
 static bool check_words(const zp_options *o) {
   if (o->resume && o->overwrite)
     return zp_usage_error("--resume goes on, --overwrite starts anew: give one of them"), false;
+  if (o->no_checkpoint && (o->resume || o->overwrite || o->checkpoint))
+    return zp_usage_error("--no-checkpoint keeps none: %s does not go with it", o->checkpoint ? "--checkpoint"
+                                                                                : o->resume   ? "--resume"
+                                                                                              : "--overwrite"),
+           false;
   if (o->accept_changes && !o->resume) return zp_usage_error("--accept-changes goes with --resume"), false;
   if (o->sync && o->profile) return zp_usage_error("--sync changes what --profile measures: give one of them"), false;
   if (o->profile_steps && !o->profile) return zp_usage_error("--profile-steps goes with --profile"), false;

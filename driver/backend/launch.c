@@ -92,6 +92,7 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, waits[i][0]);
     push(run, argv, waits[i][1]);
   }
+  if (o->no_checkpoint) push(run, argv, "--no-checkpoint");
   if (run->checkpoints) {
     push(run, argv, "--checkpoint");
     push(run, argv, run->checkpoints);

@@ -34,6 +34,12 @@ static int check_words(const zp_options *o) {
   return ZP_EXIT_OK;
 }
 
+static void show_profile(const zp_run_state *run, const zp_profile *profile, int most) {
+  zp_page page = zp_page_for(run, stdout, 0);
+  zp_report_profile(&page, profile, most);
+  zp_page_put(&page, stdout);
+}
+
 int zp_cmd_report(zp_run_state *run) {
   int status = check_words(&run->options);
   if (status != ZP_EXIT_OK) return status;
@@ -71,11 +77,11 @@ int zp_cmd_report(zp_run_state *run) {
   bool ok = true;
   if (html) ok &= zp_write_report(run, run->options.html, html);
   if (trace) ok &= zp_write_report(run, run->options.trace, trace);
-  if (run->options.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, 0));
+  if (run->options.profile) show_profile(run, profiled.profile, 0);
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
     if (profiled.profile) fputs("\n", stdout);
-    if (profiled.profile) zp_print_lines(run, stdout, zp_report_profile(run->arena, profiled.profile, SOME_ROWS));
+    if (profiled.profile) show_profile(run, profiled.profile, SOME_ROWS);
   }
   if (file) zp_json_free(file);
   if (front) zp_json_free(front);

@@ -53,8 +53,15 @@ static const char *const element_name[] = {"floating point values", "i32 ids", "
 
 bool zp_want_element(zp_rule *rule, int i, zp_element want) {
   if (zp_rule_operand(rule, i)->element == want) return true;
-  zp_rule_fail(rule, ZP_Z0206, "operand %d of `%s` must hold %s, but `%s` holds %s", i + 1, zp_op_name(rule->op),
-               element_name[want], zp_rule_operand(rule, i)->name, element_name[zp_rule_operand(rule, i)->element]);
+  zp_element found = zp_rule_operand(rule, i)->element;
+  zp_diag *d =
+      zp_rule_fail(rule, ZP_Z0206, "operand %d of `%s` must hold %s, but `%s` holds %s", i + 1, zp_op_name(rule->op),
+                   element_name[want], zp_rule_operand(rule, i)->name, element_name[found]);
+  for (int j = i + 1; j < rule->n_in; j++)
+    if (zp_rule_operand(rule, j)->element == want)
+      return zp_rule_help(
+                 d, zp_format(rule->graph->arena, "operand %d holds %s: swap the two", j + 1, element_name[want])),
+             false;
   return false;
 }
 

@@ -2,9 +2,8 @@
 /* Reads the profile that a run's log holds (`zplan run --profile`), and shows measured alongside predicted time. */
 #include <math.h>
 #include <stdlib.h>
+#include <zplan/table.h>
 #include "report_internal.h"
-
-enum { NAME_COLUMNS = 58 };
 
 /* ---- reading ---- */
 
@@ -133,17 +132,29 @@ static int by_difference(const void *a, const void *b) {
   return x->stage - y->stage;
 }
 
-static void put_row(zp_buf *out, const zp_profile_row *row) {
-  char name[160], predicted[24] = "-", ratio[24] = "-";
-  snprintf(name, sizeof name, "%s%s%s%s%s", row->procedure, *row->procedure ? ": " : "", row->name,
-           *row->place ? "  " : "", row->place);
-  if (!isnan(row->predicted_ms)) snprintf(predicted, sizeof predicted, "%.3f", row->predicted_ms);
-  if (row->predicted_ms > 0) snprintf(ratio, sizeof ratio, "%.2f", row->measured_ms / row->predicted_ms);
-  zp_buf_line(out, "%5d  %-*s %-9s %8.6g %12s %12.3f %8s", row->stage, NAME_COLUMNS, name, row->kind, row->calls,
-              predicted, row->measured_ms, ratio);
+static const zp_column columns[] = {{"stage", 5, 0, 0},   {"step, largest difference first", 10, 24, 0},
+                                    {"kind", 7, 6, 4},    {"calls", 5, 0, 3},
+                                    {"plan ms", 7, 0, 0}, {"measured ms", 11, 0, 0},
+                                    {"ratio", 5, 0, 0}};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void add(zp_arena *arena, zp_table *table, int stage, const char *step, const char *kind, const char *calls,
+                double predicted_ms, double measured_ms) {
+  const char *cells[COLUMNS] = {zp_format(arena, "%d", stage), step, kind, calls, "-", NULL, "-"};
+  if (!isnan(predicted_ms)) cells[4] = zp_format(arena, ZP_ESTIMATED "%.3f", predicted_ms);
+  cells[5] = zp_format(arena, "%.3f", measured_ms);
+  if (predicted_ms > 0) cells[6] = zp_format(arena, "%.2f", measured_ms / predicted_ms);
+  zp_table_add(arena, table, cells);
 }
 
-static void put_sums(zp_buf *out, const zp_profile *p) {
+static void add_row(zp_arena *arena, zp_table *table, const zp_profile_row *row) {
+  const char *step = zp_format(arena, "%s%s%s%s%s", row->procedure, *row->procedure ? ": " : "", row->name,
+                               *row->place ? "  " : "", row->place);
+  const char *calls = zp_format(arena, "%.6g", row->calls);
+  add(arena, table, row->stage, step, row->kind, calls, row->predicted_ms, row->measured_ms);
+}
+
+static void add_sums(zp_arena *arena, zp_table *table, const zp_profile *p) {
   for (int s = 0; s < p->stages; s++) {
     double predicted = 0, measured = 0;
     for (int i = 0; i < p->rows.len; i++) {
@@ -152,29 +163,33 @@ static void put_sums(zp_buf *out, const zp_profile *p) {
       predicted += isnan(row->predicted_ms) ? 0 : row->predicted_ms;
       measured += row->measured_ms;
     }
-    zp_buf_line(out, "%5d  %-*s %-9s %8s %12.3f %12.3f %8.2f", s, NAME_COLUMNS, "all of it", "", "", predicted,
-                measured, measured / predicted);
+    add(arena, table, s, "all of it", "", "", predicted, measured);
   }
 }
 
-const char *zp_report_profile(zp_arena *arena, const zp_profile *profile, int most) {
+static const char *heading(zp_arena *arena, const zp_profile *p) {
   zp_buf out = zp_buf_new(arena);
+  zp_buf_printf(&out, "profile: mean of %lld steps up to step %lld, whose median is %s", (long long)p->steps,
+                (long long)p->step, zp_show_seconds(arena, p->measured_step_ms / 1e3));
+  if (isnan(p->other_step_ms))
+    zp_buf_puts(&out, "; no others to compare with");
+  else
+    zp_buf_printf(&out, "; the others took %s (measuring: %+.1f%%)", zp_show_seconds(arena, p->other_step_ms / 1e3),
+                  (p->measured_step_ms / p->other_step_ms - 1) * 100);
+  return out.data;
+}
+
+void zp_report_profile(zp_page *page, const zp_profile *profile, int most) {
+  zp_arena *arena = page->out.arena;
+  zp_table table = {.columns = columns, .n = COLUMNS};
   int n = profile->rows.len;
   zp_profile_row *rows = ZP_NEW_ARRAY(arena, zp_profile_row, n);
   memcpy(rows, profile->rows.data, (size_t)n * sizeof *rows);
   qsort(rows, (size_t)n, sizeof *rows, by_difference);
-  zp_buf_printf(&out, "profile: mean of %lld steps up to step %lld, whose median is %s", (long long)profile->steps,
-                (long long)profile->step, zp_show_seconds(arena, profile->measured_step_ms / 1e3));
-  if (isnan(profile->other_step_ms))
-    zp_buf_puts(&out, "; no others to compare with\n");
-  else
-    zp_buf_printf(&out, "; the others took %s (measuring: %+.1f%%)\n",
-                  zp_show_seconds(arena, profile->other_step_ms / 1e3),
-                  (profile->measured_step_ms / profile->other_step_ms - 1) * 100);
-  zp_buf_line(&out, "%5s  %-*s %-9s %8s %12s %12s %8s", "stage", NAME_COLUMNS,
-              "step, where plan and run differ most first", "kind", "calls", "predicted ms", "measured ms", "ratio");
-  for (int i = 0; i < n && (most == 0 || i < most); i++) put_row(&out, &rows[i]);
-  if (most > 0 && most < n) zp_buf_line(&out, "       ... and %d more with --profile", n - most);
-  put_sums(&out, profile);
-  return out.data;
+  for (int i = 0; i < n && (most == 0 || i < most); i++) add_row(arena, &table, &rows[i]);
+  if (most > 0 && most < n)
+    zp_table_add_text(arena, &table, zp_format(arena, "... and %d more with --profile", n - most));
+  add_sums(arena, &table, profile);
+  zp_page_text(page, ZP_PLAIN, 2, heading(arena, profile));
+  zp_page_table(page, &table);
 }

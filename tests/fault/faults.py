@@ -212,6 +212,12 @@ def state_without_a_block(b):
     b.check("the second", outcome.status == 0 and second in outcome.err and "--no-checkpoint" in outcome.err, outcome.tail())
     outcome = run("--steps", 4, "--resume")
     b.check("goes on", outcome.status == 0 and "from step 3 to 4" in outcome.out and "checkpoint %s/step_000004" % second in outcome.out, outcome.tail())
+    before = sorted(os.listdir(second))
+    outcome = run("--steps", 5, "--set", 'checkpoint.dir="%s"' % second, "--no-checkpoint")
+    b.check("none, though a folder is named", outcome.status == 0 and "kept nowhere" in outcome.err and "checkpoint " not in outcome.out and
+            sorted(os.listdir(second)) == before, outcome.tail())
+    outcome = run("--steps", 5, "--resume", "--no-checkpoint")
+    b.check("goes on with nothing", outcome.status == 2 and "--resume does not go with it" in outcome.err, outcome.tail())
     b.check("nothing else", sorted(os.listdir(first)) == ["latest", "step_000002"] and not os.path.exists(b.path("tree.checkpoints.3")))
 
 

@@ -124,18 +124,27 @@ Test(profile, logs_without_or_with_damaged_profiles) {
 
 /* ---- showing ---- */
 
+static const char *shown(const zp_profile *p, int most, int columns) {
+  zp_page page = zp_page_new(arena, zp_plain_screen(columns), 0);
+  zp_report_profile(&page, p, most);
+  return page.out.data;
+}
+
 Test(profile, rows_that_differ_most_come_first) {
   const zp_profile *p = zp_profile_read(arena, "cafe", 2, log_of("cafe", "")).profile;
-  const char *all = zp_report_profile(arena, p, 0), *two = zp_report_profile(arena, p, 2);
+  const char *all = shown(p, 0, 100), *two = shown(p, 2, 100), *narrow = shown(p, 0, 80);
   const char *backward = strstr(all, "h backward: fused b  m.dz:4"),
              *forward = strstr(all, "h forward: matmul a  m.dz:3"), *tokens = strstr(all, "tokens of the batch");
   cr_assert(backward && forward && tokens, "%s", all);
   cr_expect(backward < forward && forward < tokens, "10, 6 and 0.5 ms apart:\n%s", all);
   cr_expect(strstr(all, "11.00\n") && strstr(all, "0.25\n"), "ratios:\n%s", all);
-  cr_expect(strstr(all, "(measuring: +4.3%)"), "12 ms against 11.5:\n%s", all);
+  cr_expect(strstr(all, "(measuring:\n  +4.3%)"), "12 ms against 11.5:\n%s", all);
   cr_expect_null(strstr(all, "nan"));
   cr_expect_null(strstr(two, "tokens of the batch"));
   cr_expect(strstr(two, "and 1 more"), "%s", two);
+  cr_expect(strstr(narrow, "measured ms  ratio\n"), "the figures stand in columns:\n%s", narrow);
+  for (const char *line = narrow; *line; line += strcspn(line, "\n") + 1)
+    cr_expect_leq(strcspn(line, "\n"), (size_t)80, "%s", line);
 }
 
 /* The simulated lanes stay as they are; every span has a box in a lane of its stage. */

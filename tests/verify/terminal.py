@@ -20,7 +20,11 @@ import tempfile
 import termios
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+from harness import QUICK  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(HERE))
 ZPLAN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ZPLAN", ROOT + "/build/release/zplan"))
 TINY = ROOT + "/examples/gpt_tiny.dz"  # a search of less than a second
 LONG = (ROOT + "/examples/deepseek_v3.dz", "--gpus", "16384")  # one that none of these cases waits for
@@ -179,12 +183,26 @@ def quiet():
     expect("--progress: status", piped.wait(timeout=300) == 130, piped.returncode)
 
 
+def trains(folder):
+    """What a run prints is as wide as the screen; in a pipe every figure of a step is there."""
+    words = ["run", ROOT + "/tests/fault/tiny.dz", "--ranks", "1", "--steps", "3", "--no-checkpoint", "--set", "data=synthetic(seed=1)", "-o", folder + "/tree"]
+    terminal = Terminal(words, 80, **QUICK)
+    status = terminal.finish()
+    lines = shown(terminal.text)
+    expect("a run in 80 columns", status == 0 and max(map(len, lines)) <= 80, (status, lines))
+    last = [line for line in lines if line.startswith("step 3/3  loss ")]
+    expect("its steps", len(last) == 1 and "  tok/s " in last[0] and "  eta " in last[0], lines)
+    piped = subprocess.run([ZPLAN, *words], capture_output=True, text=True, env=dict(os.environ, COLUMNS="40", ZPLAN_CALIBRATION="none", **QUICK))
+    expect("its steps in a pipe", re.search("step 3/3 .* lr .* [(]plan ~.* cpu .* mfu ", piped.stdout), piped.stdout + piped.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="zplan-terminal-") as folder:
         widths()
         verbs(folder)
         colours()
         quiet()
+        trains(folder)
         interrupted(folder)
         interrupted_at_once(folder)
     print("%d passed, %d failed" % (passed[0], len(failures)))

@@ -171,7 +171,7 @@ static bool check_form(zp_reader *reader, const zp_field *field, const zp_attr *
   return false;
 }
 
-static void read_field(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_attr *attr, void *base) {
+static void read_value(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_attr *attr, void *base) {
   switch (field->kind) {
   case ZP_FIELD_BYTES:
   case ZP_FIELD_RATE:
@@ -195,6 +195,13 @@ static void read_field(zp_reader *reader, const zp_env *env, const zp_field *fie
   case ZP_FIELD_REFUSED:
   case ZP_FIELD_FOREIGN: return; /* handled by read_attr */
   }
+}
+
+static void read_field(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_attr *attr, void *base) {
+  const zp_field *outer = reader->field;
+  reader->field = field;
+  read_value(reader, env, field, attr, base);
+  reader->field = outer;
 }
 
 static void read_attr(zp_reader *reader, const zp_env *env, const zp_schema *schema, const zp_attr *attr, void *base) {

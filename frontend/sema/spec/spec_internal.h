@@ -14,6 +14,7 @@ typedef struct zp_reader {
   zp_module *main;
   const zp_load_options *options;
   int settings_begin, settings_end;
+  const struct zp_field *field; /* whose value is being read; NULL: none's */
 } zp_reader;
 
 /* A formal of a `node` or `device` that stands for devices (`devices = 4 * v100`): kept as an expression, because a

@@ -33,6 +33,28 @@ static bool is_wish(const zp_reader *reader, const zp_attr *attr) {
   return attr->span.file >= reader->settings_end - reader->options->n_wishes;
 }
 
+/* `layers` of a model that is there: a setting of it begins with `model.`. */
+static bool is_model_parameter(const zp_reader *reader, const char *name) {
+  const zp_file *file = reader->main->file;
+  for (int i = 0; i < file->items.len; i++) {
+    const zp_item *item = file->items.data[i];
+    for (int k = 0; item->kind == ZP_ITEM_MODEL && k < item->formals.len; k++)
+      if (strcmp(item->formals.data[k].name.text, name) == 0) return true;
+  }
+  return false;
+}
+
+static void report_unknown_setting(zp_reader *reader, const zp_attr *attr) {
+  const zp_schema *schemas[] = {&zp_plan_schema, &zp_train_schema};
+  if (!is_model_parameter(reader, attr->key.text)) {
+    zp_report_unknown_attr(reader, schemas, 2, attr, "`--set`");
+    return;
+  }
+  zp_diag *d = zp_report(reader->diags, ZP_Z0301, attr->key.span, "unknown attribute `%s` in `--set`", attr->key.text);
+  zp_diag_help(d, "`%s` is a parameter of the model: --set 'model.%s'", attr->key.text,
+               zp_source_of(reader, attr->span));
+}
+
 static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings) {
   const struct {
     const char *prefix;
@@ -62,8 +84,7 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   } else if (in_plan || in_train) {
     zp_push(reader->arena, in_plan ? &settings->plan : &settings->train, attr);
   } else {
-    const zp_schema *schemas[] = {&zp_plan_schema, &zp_train_schema};
-    zp_report_unknown_attr(reader, schemas, 2, attr, "`--set`");
+    report_unknown_setting(reader, attr);
   }
 }
 

@@ -68,7 +68,11 @@ static bool report_dimension(zp_reader *reader, const zp_value *value, const cha
                          dimension == ZP_DIM_NONE ? "a number without unit" : zp_dimension_name(dimension),
                          zp_dimension_name(found));
   zp_diag_label(d, "%s", zp_dimension_name(found));
-  if (help) zp_diag_help(d, "%s", help);
+  const zp_field *field = reader->field && strcmp(reader->field->key, key) == 0 ? reader->field : NULL;
+  if (help)
+    zp_diag_help(d, "%s", help);
+  else if (field && field->meaning && field->example)
+    zp_diag_help(d, "%s: write `%s`", field->meaning, field->example);
   return false;
 }
 

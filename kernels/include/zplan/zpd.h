@@ -235,8 +235,10 @@ typedef struct zpd_routing {
   void *d_weight;            /* combine_grad */
   int *choice;               /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
   zpd_int *count;            /* count_load */
-} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_load, zpd_dispatch, zpd_combine,
-                * zpd_combine_grad
+  const void *choices;       /* gate_grad: as zpk_routing has it */
+  zpd_int ranks;
+} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_choices (a block a sample, to out),
+                * zpd_count_load, zpd_dispatch, zpd_combine, zpd_combine_grad
                 */
 /* Which way a bias moves: 1 at experts that have more choices than the mean, -1 below it, 0 at it, for n experts from
  * `first` on. */
@@ -471,12 +473,6 @@ typedef struct zpd_local {
   void *sum, *anchor;
   double rate; /* add: the weight of this step; mean, weights: the sum of all weights */
 } zpd_local;   /* kernels zpd_local_add, zpd_local_mean, zpd_local_weights: a thread an element, grid-stride */
-
-typedef struct zpd_flat {
-  void *y;
-  double value;
-  zpd_int count;
-} zpd_flat; /* kernel zpd_fill */
 
 /* mine = x[0] + x[1] + ... + x[n - 1] in this order, gradients, which are `real`: x[me] is mine, x[r] the others'
  * elements from r * slot; and after them what was rounded to the type of operands, NULL: nothing. */

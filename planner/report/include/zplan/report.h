@@ -55,7 +55,7 @@ typedef struct zp_profile_answer {
 /* The newest profile in a run's log that is of the plan with this hash (zp_plan_hash) and number of stages. Arena. */
 zp_profile_answer zp_profile_read(zp_arena *arena, const char *plan_hash, int stages, const char *log);
 /* Rows by how far measured and predicted are apart; the first `most`, 0: all. Then the sums of every stage. */
-const char *zp_report_profile(zp_arena *arena, const zp_profile *profile, int most);
+void zp_report_profile(zp_page *page, const zp_profile *profile, int most);
 /* ---- the page ---- */
 /* What stands on it besides the plan; NULL: it is not there. */
 typedef struct zp_report_page {
