@@ -74,12 +74,10 @@ static void weigh(const zpk_routing *r, const double *score, const int32_t *choi
 
 static int32_t expert_of(const zpk_routing *r, int32_t slot) { return slot < 0 ? -1 - slot : slot / (int32_t)r->slots; }
 
-/* Share of a sample's choices that went to every expert, dropped ones included. */
-static void find_shares(const zpk_routing *r, const int32_t *slot, double *share) {
-  int64_t n = r->S * r->k;
-  for (int64_t e = 0; e < r->experts; e++) share[e] = 0;
-  for (int64_t i = 0; i < n; i++) share[expert_of(r, slot[i])]++;
-  for (int64_t e = 0; e < r->experts; e++) share[e] /= (double)n;
+/* A sample's choices of every expert, dropped ones included. */
+static void count_sample(const zpk_routing *r, const int32_t *slot, double *count) {
+  for (int64_t e = 0; e < r->experts; e++) count[e] = 0;
+  for (int64_t i = 0; i < r->S * r->k; i++) count[expert_of(r, slot[i])]++;
 }
 
 /* Softmax backward over the chosen or over all experts, and the gradient of the balancing loss
@@ -120,6 +118,7 @@ void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, v
 
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end) {
+  assert(!r->choices || r->ranks >= 1);
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   assert(begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, top_k_gate_grad, r, score, slot, d_weight, loss_scale, d_score, begin, end);
@@ -129,6 +128,11 @@ void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count) {
   int64_t n = r->B * r->S * r->k;
   assert(n >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
   for (int64_t i = 0; i < n; i++) count[expert_of(r, slot[i])]++;
+}
+
+void zpk_count_choices(const zpk_routing *r, const int32_t *slot, void *count, int64_t begin, int64_t end) {
+  assert(r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS && begin >= 0 && begin <= end && end <= r->B);
+  ZPK_BY_DTYPE(r->dtype, count_choices, r, slot, count, begin, end);
 }
 
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {

@@ -35,11 +35,31 @@ static void NAME(top_k_gate)(const zpk_routing *r, const ELEM *score, const ELEM
   }
 }
 
+/* Share of a sample's choices that went to every expert. */
+static void NAME(find_shares)(const zpk_routing *r, const int32_t *slot, int64_t sample, double *share) {
+  double n = (double)(r->S * r->k) * (double)(r->choices ? r->ranks : 1);
+  const REAL *count = r->choices;
+  if (!count) count_sample(r, slot + sample * r->S * r->k, share);
+  for (int64_t e = 0; e < r->experts; e++) {
+    if (count) share[e] = 0;
+    for (int64_t i = 0; count && i < r->ranks; i++) share[e] += (double)count[(i * r->B + sample) * r->experts + e];
+    share[e] /= n;
+  }
+}
+
+static void NAME(count_choices)(const zpk_routing *r, const int32_t *slot, REAL *count, int64_t begin, int64_t end) {
+  double all[ZPK_MAX_EXPERTS];
+  for (int64_t b = begin; b < end; b++) {
+    count_sample(r, slot + b * r->S * r->k, all);
+    for (int64_t e = 0; e < r->experts; e++) count[b * r->experts + e] = (REAL)all[e];
+  }
+}
+
 static void NAME(top_k_gate_grad)(const zpk_routing *r, const ELEM *score, const int32_t *slot, const ELEM *d_weight,
                                   double loss_scale, ELEM *d_score, int64_t begin, int64_t end) {
   double token[ZPK_MAX_EXPERTS], share[ZPK_MAX_EXPERTS], d_token[ZPK_MAX_EXPERTS], d_w[ZPK_MAX_TOP_K];
   for (int64_t b = begin; b < end; b++) {
-    find_shares(r, slot + b * r->S * r->k, share);
+    NAME(find_shares)(r, slot, b, share);
     for (int64_t t = b * r->S; t < (b + 1) * r->S; t++) {
       NAME(to_double)(score + t * r->experts, r->experts, token);
       NAME(to_double)(d_weight + t * r->k, r->k, d_w);

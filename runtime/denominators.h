@@ -37,7 +37,8 @@ static inline double zpr_gradient_weight(const zpr *c, int loss) {
 }
 
 /* What the gradient of a position's part of a balancing loss is multiplied by, but for the loss scale. */
-static inline double zpr_balance_weight(const zpr *c, int64_t positions) {
+static inline double zpr_balance_weight(const zpr *c, const zpk_routing *r) {
+  int64_t positions = r->S * (r->choices ? r->ranks : 1);
   assert(positions >= 1);
   return 1 / ((double)c->program->batch * (double)positions);
 }

@@ -4,7 +4,8 @@
  * Attention and what turns columns by their position see all positions of some heads: queries, keys and values go out
  * to the ranks of their heads, and what attention makes of them comes back (DeepSpeed-Ulysses, arXiv 2309.14509). So
  * kernels of attention, masks, windows, patterns and documents know nothing of it. Fewer heads of keys and values than
- * ranks go to several of them each. */
+ * ranks go to several of them each. Gates route the rank's positions to slots of its own, as many as these positions'
+ * share of the capacity; only the balancing loss counts the choices of whole samples. */
 #include <assert.h>
 #include "graph_internal.h"
 
@@ -13,6 +14,7 @@ typedef enum held {
   HELD_WHOLE,     /* all of it: it has no positions, or those of the whole sample */
   HELD_POSITIONS, /* the rank's positions */
   HELD_HEADS,     /* all positions of the rank's heads */
+  HELD_SLOTS,     /* what the rank's positions fill of experts' slots */
 } held;
 
 typedef struct divider {
@@ -21,7 +23,9 @@ typedef struct divider {
   int tensor; /* ranks that share the heads */
   int64_t parts;
   held *held;
-  int *there; /* per tensor of HELD_POSITIONS: its heads at all positions, -1: nobody wanted them yet */
+  int *there;               /* per tensor of HELD_POSITIONS: its heads at all positions, -1: nobody wanted them yet */
+  int64_t *slots;           /* per slot number and tensor of HELD_SLOTS: slots of an expert for the rank's positions, */
+  int64_t *slots_of_sample; /* and for whole samples */
   const char *reason;
 } divider;
 
@@ -187,6 +191,71 @@ static bool add_rope(divider *d, const zp_node *node) {
   return true;
 }
 
+/* ---- experts ---- */
+
+static void note_slots(divider *d, int tensor, int64_t slots, int64_t of_sample) {
+  d->slots[tensor] = slots;
+  d->slots_of_sample[tensor] = of_sample;
+}
+
+static bool want_positions(divider *d, const zp_node *node, int i) {
+  if (d->held[node->in.data[i]] == HELD_POSITIONS) return true;
+  return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s): `%s` has no positions of the rank's",
+                             node->name, zp_op_name(node->op), old_tensor(d, node->in.data[i])->name));
+}
+
+static bool add_gate(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  int64_t positions = old_tensor(d, node->in.data[0])->shape.dim[1];
+  if (!want_positions(d, node, 0) || !divide(d, node->out.data[0]) || !divide(d, node->out.data[1])) return false;
+  copy.attr.parts = d->parts;
+  copy.attr.slots = zp_gate_slots(&node->attr, positions / d->parts);
+  note_slots(d, node->out.data[1], copy.attr.slots, node->attr.slots);
+  zp_graph_add_node(d->to, copy);
+  return true;
+}
+
+/* Slots of one expert for one sample stand together, [B, experts, slots, d], or those of several members' samples one
+ * after the other. */
+static void divide_slots(divider *d, int tensor, int like) {
+  zp_shape *shape = &d->to->tensors.data[tensor].shape;
+  note_slots(d, tensor, d->slots[like], d->slots_of_sample[like]);
+  zp_shape_resize(d->to->arena, shape, 2, shape->dim[2] / d->slots_of_sample[like] * d->slots[like]);
+  d->held[tensor] = HELD_SLOTS;
+}
+
+static bool add_dispatch(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  int slot = node->in.data[1];
+  if (!want_positions(d, node, 0)) return false;
+  copy.attr.slots = d->slots[slot];
+  zp_graph_add_node(d->to, copy);
+  divide_slots(d, node->out.data[0], slot);
+  return true;
+}
+
+static bool add_combine(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  if (!want_positions(d, node, 1)) return false;
+  copy.attr.slots = d->slots[node->in.data[2]];
+  zp_graph_add_node(d->to, copy);
+  return divide(d, node->out.data[0]);
+}
+
+/* Products, rows and exchanges of slots. Random numbers of a slot would count the slots before it, which are other ones
+ * on context ranks. */
+static bool add_on_slots(divider *d, const zp_node *node, int slots) {
+  if (node->op == ZP_OP_DROPOUT && node->attr.rate > 0)
+    return refuse(d,
+                  zp_format(d->to->arena,
+                            "context does not go with dropout on the slots of experts (`%s`): which slot a token has "
+                            "depends on the ranks",
+                            node->name));
+  zp_graph_add_node(d->to, *node);
+  for (int i = 0; i < node->out.len; i++) divide_slots(d, node->out.data[i], slots);
+  return true;
+}
+
 /* ---- row by row ---- */
 
 /* A parameter with a row for every position: the graph reads the rank's. */
@@ -251,9 +320,21 @@ static bool add_rows(divider *d, const zp_node *node) {
   return true;
 }
 
+/* An operand that is slots; -1: none. */
+static int slots_among(const divider *d, const zp_node *node) {
+  for (int i = 0; i < node->in.len; i++)
+    if (d->held[node->in.data[i]] == HELD_SLOTS) return node->in.data[i];
+  return -1;
+}
+
 static bool add_node(divider *d, const zp_node *node) {
+  int slots = slots_among(d, node);
   if (node->op == ZP_OP_ATTENTION) return add_attention(d, node);
   if (node->op == ZP_OP_ROPE) return add_rope(d, node);
+  if (node->op == ZP_OP_TOP_K_GATE) return add_gate(d, node);
+  if (node->op == ZP_OP_DISPATCH) return add_dispatch(d, node);
+  if (node->op == ZP_OP_COMBINE) return add_combine(d, node);
+  if (slots >= 0) return add_on_slots(d, node, slots);
   return add_rows(d, node);
 }
 
@@ -262,6 +343,8 @@ zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts
   divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts};
   d.held = ZP_NEW_ARRAY(graph->arena, held, graph->tensors.len);
   d.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
+  d.slots = ZP_NEW_ARRAY(graph->arena, int64_t, graph->tensors.len);
+  d.slots_of_sample = ZP_NEW_ARRAY(graph->arena, int64_t, graph->tensors.len);
   for (int i = 0; i < graph->tensors.len; i++) d.there[i] = -1;
   bool ok = divide_outside(&d);
   for (int i = 0; i < graph->nodes.len && ok; i++) ok = add_node(&d, &graph->nodes.data[i]);

@@ -57,6 +57,10 @@ void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows, int64_t row_parts
 /* Rows of one sample: the product of the dims between the first and the last. */
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 
+/* ---- ops/experts.c ---- */
+/* Slots of one expert for so many positions of a sample; attr: of the gate. */
+int64_t zp_gate_slots(const zp_op_attr *attr, int64_t positions);
+
 /* ---- slice.c ---- */
 /* Does a node of first .. end - 1 read the tensor? */
 bool zp_graph_reads(const zp_graph *graph, int tensor, int first, int end);

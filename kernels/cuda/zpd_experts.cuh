@@ -146,7 +146,7 @@ ZPD_KERNEL(zpd_gate_places, zpd_routing) {
 }
 
 /* chosen[e]: how many of a sample's choices went to expert e, dropped ones included. */
-ZPD_DEVICE void zpd_count_choices(const zpd_routing &a, const int *slot, int *list, int *chosen) {
+ZPD_DEVICE void zpd_count_sample(const zpd_routing &a, const int *slot, int *list, int *chosen) {
   const zpd_int n = a.S * a.k;
   for (int first = 0; first < a.experts; first += ZPD_FLAT_THREADS) {
     const int e = first + (int)threadIdx.x;
@@ -161,12 +161,34 @@ ZPD_DEVICE void zpd_count_choices(const zpd_routing &a, const int *slot, int *li
   __syncthreads();
 }
 
+/* Likewise of all ranks' positions, where they were counted. */
+ZPD_DEVICE void zpd_sum_choices(const zpd_routing &a, zpd_int sample, int *chosen) {
+  for (zpd_int e = threadIdx.x; e < a.experts; e += ZPD_FLAT_THREADS) {
+    real all = 0;
+    for (zpd_int i = 0; i < a.ranks; i++) all += ((const real *)a.choices)[(i * a.B + sample) * a.experts + e];
+    chosen[e] = (int)all;
+  }
+  __syncthreads();
+}
+
+/* A block a sample. */
+ZPD_KERNEL(zpd_count_choices, zpd_routing) {
+  __shared__ int list[ZPD_CHOICES];
+  __shared__ int chosen[ZPD_MAX_EXPERTS];
+  for (zpd_int b = blockIdx.x; b < a.B; b += gridDim.x) {
+    zpd_count_sample(a, a.slot + b * a.S * a.k, list, chosen);
+    for (zpd_int e = threadIdx.x; e < a.experts; e += ZPD_FLAT_THREADS)
+      ((real *)a.out)[b * a.experts + e] = (real)chosen[e];
+  }
+}
+
 /* As gate_grad in kernels/experts.c, of one token. */
 ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *chosen) {
   const elem *score = (const elem *)a.in + t * a.experts, *d_weight = (const elem *)a.weight + t * a.k;
   const int *slot = a.slot + t * a.k;
   elem *d_score = (elem *)a.out + t * a.experts;
-  const double choices = (double)(a.S * a.k), loss_scale = a.loss_scale * (a.scale_there ? *a.scale_there : 1);
+  const double choices = (double)(a.S * a.k * (a.choices ? a.ranks : 1)),
+               loss_scale = a.loss_scale * (a.scale_there ? *a.scale_there : 1);
   const zpd_gate_softmax all = zpd_gate_over_all(a, score);
   const zpd_gate_softmax s = zpd_gate_of_weights(a, score, slot);
   const bool apart = a.sigmoid && !a.normalize;
@@ -187,12 +209,15 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
   }
 }
 
-/* Every block counts its sample's choices; without a balancing loss nobody asks. */
+/* Every block counts its sample's choices, or adds up those of several ranks; without a balancing loss nobody asks. */
 ZPD_KERNEL(zpd_gate_grad, zpd_routing) {
   __shared__ int list[ZPD_CHOICES];
   __shared__ int chosen[ZPD_MAX_EXPERTS];
   const zpd_int b = blockIdx.y, t = (zpd_int)blockIdx.x * ZPD_GATE_TOKENS + threadIdx.x;
-  if (a.balance != 0) zpd_count_choices(a, a.slot + b * a.S * a.k, list, chosen);
+  if (a.balance != 0 && a.choices)
+    zpd_sum_choices(a, b, chosen);
+  else if (a.balance != 0)
+    zpd_count_sample(a, a.slot + b * a.S * a.k, list, chosen);
   if (t < a.S) zpd_gate_grad_of(a, b * a.S + t, chosen);
 }
 

@@ -72,9 +72,7 @@ zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan) {
   base.context = most_ranks(plan, &l->context);
   if (!l->context.set) base.context = 1;
   base.data *= base.context;
-  if (base.context > 1) base.expert = 1;
-  while (base.context == 1 && base.expert < base.data &&
-         (base.data % ++base.expert || !zp_limit_allows(&l->expert, base.expert))) {
+  while (base.expert < base.data && (base.data % ++base.expert || !zp_limit_allows(&l->expert, base.expert))) {
   }
   set_homes(l, &base);
   const decision all[N_DECISIONS] = {[SCHEDULE] = {&l->schedule, 0, ZP_SCHEDULE_COUNT},

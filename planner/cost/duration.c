@@ -10,7 +10,8 @@ zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
                         .backward_s = segment->backward.cost_s,
                         .weights_s = segment->weights_s,
                         .comm_s = segment->comm_s,
-                        .expert_s = segment->expert_s};
+                        .expert_s = segment->expert_s,
+                        .context_s = segment->context_s};
 }
 
 double zp_cost_act(const zp_unit_time *time, zp_act act) {
@@ -30,6 +31,7 @@ void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time) {
   sum->weights_s += time->weights_s;
   sum->comm_s += time->comm_s;
   sum->expert_s += time->expert_s;
+  sum->context_s += time->context_s;
   sum->data_s += time->data_s;
   sum->offload_s += time->offload_s;
 }
@@ -49,7 +51,8 @@ zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine
                                              .backward_s = n * unit.backward_s,
                                              .weights_s = n * unit.weights_s,
                                              .comm_s = n * unit.comm_s,
-                                             .expert_s = n * unit.expert_s});
+                                             .expert_s = n * unit.expert_s,
+                                             .context_s = n * unit.context_s});
   }
   for (int i = 0; i < (splits ? 3 : 2); i++) {
     zp_act act = splits ? split[i] : whole[i];

@@ -14,7 +14,8 @@ typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_graph *graph; /* of the current segment */
-  zp_group_link tensor_link, expert_link;
+  zp_group_link tensor_link;
+  zp_exchange_links exchange;
   bool own; /* zplan's own GPU trainer */
   int64_t tensor_head;
 } pricer;
@@ -77,16 +78,18 @@ static double attention_s(const pricer *p, const zp_step *step) {
 
 /* Exchanges of heads, which are put together for every rank before or after: read and written once more. */
 static double exchange_s(const pricer *p, const zp_step *step, double bytes) {
-  bool heads = step->op == ZP_OP_SPREAD_HEADS || step->op == ZP_OP_RETURN_HEADS;
-  return zp_cost_all_to_all(&p->expert_link, bytes) + (heads ? zp_cost_memory_bound(p->machine, 2 * bytes, 0) : 0);
+  if (!zp_step_is_of_context(step)) return zp_cost_all_to_all(&p->exchange.expert, bytes);
+  return zp_cost_all_to_all(&p->exchange.context, bytes) + zp_cost_memory_bound(p->machine, 2 * bytes, 0);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {
-  double elements = (double)step->comm_elements, ranks = p->tensor_link.n;
-  double bytes = step->op == ZP_OP_GATHER_STATS ? p->lowered->stat_bytes : p->lowered->compute_bytes;
+  bool choices = step->op == ZP_OP_GATHER_CHOICES;
+  const zp_group_link *link = choices ? &p->exchange.context : &p->tensor_link;
+  double elements = (double)step->comm_elements, ranks = link->n;
+  double bytes = step->op == ZP_OP_GATHER_STATS || choices ? p->lowered->stat_bytes : p->lowered->compute_bytes;
   switch (zp_step_way(step)) {
   case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * bytes);
-  case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(&p->tensor_link, elements * ranks * bytes);
+  case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(link, elements * ranks * bytes);
   case ZP_WAY_REDUCE_SCATTER: return zp_cost_reduce_scatter(&p->tensor_link, elements * bytes);
   case ZP_WAY_EXCHANGE: return exchange_s(p, step, elements * bytes);
   default: return 0; /* ENTER: nothing moves */
@@ -139,15 +142,19 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
+static double *seconds_of_exchange(zp_segment_program *segment, const zp_step *step) {
+  return zp_step_is_of_context(step) ? &segment->context_s : &segment->expert_s;
+}
+
 /* What the steps of forward and backward take by kind. */
 static void sum_kinds(zp_segment_program *segment) {
   const zp_procedure *both[] = {&segment->forward, &segment->backward};
-  segment->comm_s = segment->expert_s = segment->weights_s = 0;
+  segment->comm_s = segment->expert_s = segment->context_s = segment->weights_s = 0;
   for (int k = 0; k < 2; k++)
     for (int i = 0; i < both[k]->steps.len; i++) {
       const zp_step *step = &both[k]->steps.data[i];
       if (zp_step_is_exchange(step))
-        segment->expert_s += step->cost_s;
+        *seconds_of_exchange(segment, step) += step->cost_s;
       else if (zp_cost_is_comm(step))
         segment->comm_s += step->cost_s;
       if (k == 1 && step->deferred) segment->weights_s += step->cost_s;
@@ -158,7 +165,7 @@ static void sum_kinds(zp_segment_program *segment) {
  * sum_kinds add them up, so that it is the same to the last bit. */
 static void price_exchanges(const pricer *p, zp_segment_program *segment) {
   zp_procedure *all[] = {&segment->forward, &segment->backward, &segment->split};
-  double expert_s = 0;
+  segment->expert_s = segment->context_s = 0;
   for (int k = 0; k < 3; k++) {
     if (!all[k]->seconds) continue;
     all[k]->cost_s = 0;
@@ -167,10 +174,9 @@ static void price_exchanges(const pricer *p, zp_segment_program *segment) {
       bool exchange = step && zp_step_is_exchange(step);
       double seconds = exchange ? comm_s(p, step) : all[k]->seconds[i];
       all[k]->cost_s += seconds;
-      if (exchange && k < 2) expert_s += seconds;
+      if (exchange && k < 2) *seconds_of_exchange(segment, step) += seconds;
     }
   }
-  segment->expert_s = expert_s;
 }
 
 static void price_steps(pricer *p, zp_segment_program *segment) {
@@ -183,11 +189,11 @@ static void price_steps(pricer *p, zp_segment_program *segment) {
 }
 
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
-                    const zp_group_link *expert) {
-  assert(tensor && expert);
+                    const zp_exchange_links *exchange) {
+  assert(tensor && exchange);
   const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
   assert(!(lowered->outline && software) && "other programs' prices are not sums of steps");
-  pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .expert_link = *expert};
+  pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .exchange = *exchange};
   p.own = zp_cost_is_own_gpu(machine);
   p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
   for (int i = 0; i < lowered->n_segments; i++)
@@ -243,12 +249,17 @@ void zp_pack_outline(zp_arena *arena, zp_lowered *lowered) {
   }
 }
 
+zp_exchange_links zp_exchange_links_of(const zp_machine *machine, const zp_choice *c) {
+  return (zp_exchange_links){
+      zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order),
+      zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_context_ranks(c), c->order)};
+}
+
 void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
   assert(zp_choice_has_degrees(c));
-  zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data),
-                expert =
-                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order);
-  zp_price_links(lowered, machine, &tensor, &expert);
+  zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
+  zp_exchange_links exchange = zp_exchange_links_of(machine, c);
+  zp_price_links(lowered, machine, &tensor, &exchange);
 }
 
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {

@@ -245,10 +245,11 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   step_ends ends = end_of_step(program, machine, &run, zp_cost_stage_end);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);
-  double exposed = busiest.comm_s + busiest.expert_s + busiest.data_s + busiest.offload_s;
+  double exposed = busiest.comm_s + busiest.expert_s + busiest.context_s + busiest.data_s + busiest.offload_s;
   e.step_s = step_seconds(&ends);
   e.tensor_comm_s = m * busiest.comm_s;
-  *(zp_context_ranks(&program->choice) > 1 ? &e.context_comm_s : &e.expert_comm_s) = m * busiest.expert_s;
+  e.expert_comm_s = m * busiest.expert_s;
+  e.context_comm_s = m * busiest.context_s;
   e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
   e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;

@@ -100,7 +100,6 @@ static int64_t group_bytes(const zp_cluster *cluster, int ranks, int64_t stride,
 zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
   assert(zp_choice_has_degrees(c) && ties >= 0);
   int t = c->tensor, p = c->pipeline, d = c->data, e = zp_expert_ranks(c), shard = zp_shard_ranks(c);
-  int exchange = zp_exchange_ranks(c);
   bool own = cluster->trainer == ZP_TRAINER_ZPLAN; /* others sum by rings */
   bool inner = c->order == ZP_ORDER_TPD;           /* stages lie nearer than replicas */
   int64_t of_data = (int64_t)t * (inner ? p : 1), of_stages = (int64_t)t * (inner ? 1 : d);
@@ -110,7 +109,8 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
   if (!cluster->node.device.has_nccl || t * p * d == 1) return made;
   made.bytes[ZP_COMMUNICATOR_TENSOR] = group_bytes(cluster, t, 1, own && c->sequence);
   made.bytes[ZP_COMMUNICATOR_DATA] = group_bytes(cluster, shard, of_data, own);
-  made.bytes[ZP_COMMUNICATOR_EXPERT] = group_bytes(cluster, exchange, of_data, own);
+  made.bytes[ZP_COMMUNICATOR_EXPERT] = group_bytes(cluster, e, of_data, own);
+  made.bytes[ZP_COMMUNICATOR_CONTEXT] = group_bytes(cluster, zp_context_ranks(c), of_data, own);
   made.bytes[ZP_COMMUNICATOR_REPLICAS] = e > 1 ? group_bytes(cluster, shard / e, of_data * e, own) : 0;
   made.bytes[ZP_COMMUNICATOR_COPIES] = group_bytes(cluster, d / shard, of_data * shard, own);
   made.bytes[ZP_COMMUNICATOR_SUMS] = (int64_t)zp_cost_constant(ZP_COST_SUM_SHARES_BYTES);
@@ -127,8 +127,14 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
 
 const char *zp_communicator_name(zp_communicator_kind kind) {
   assert(kind < ZP_COMMUNICATOR_COUNT);
-  static const char *const name[ZP_COMMUNICATOR_COUNT] = {"tensor",           "data",          "pipeline",
-                                                          "tied weights",     "experts",       "replicas of experts",
-                                                          "copies of shards", "shares of sums"};
+  static const char *const name[ZP_COMMUNICATOR_COUNT] = {"tensor",
+                                                          "data",
+                                                          "pipeline",
+                                                          "tied weights",
+                                                          "experts",
+                                                          "context groups",
+                                                          "replicas of experts",
+                                                          "copies of shards",
+                                                          "shares of sums"};
   return name[kind];
 }

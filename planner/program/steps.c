@@ -151,6 +151,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
 
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
   if (exchanges_heads(node)) return exchanged_heads(l, node);
+  if (node->op == ZP_OP_GATHER_CHOICES) return l->lowered->microbatch * node->attr.experts; /* a rank's counts */
   if (zp_op_get_class(node->op) != ZP_CLASS_COMM || node->op == ZP_OP_ENTER) return 0;
   return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
 }

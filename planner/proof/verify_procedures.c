@@ -144,18 +144,20 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
-/* A collective moves the whole of its first operand, or of its result. */
+/* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
-  static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats", "gather_shard",
-                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots", "return_slots",
-                                           "spread_heads",   "return_heads"};
+  static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats",  "gather_shard",
+                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots",  "return_slots",
+                                           "spread_heads",   "return_heads",       "gather_choices"};
   const char *op = zp_json_get_string(step, "op", "");
-  const char *counted = strcmp(op, "spread_heads") == 0 ? "out" : "in"; /* heads: where all positions are */
+  bool choices = strcmp(op, "gather_choices") == 0;
+  const char *counted = strcmp(op, "spread_heads") == 0 || choices ? "out" : "in"; /* heads: where all positions are */
   const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, counted), 0), -1));
   bool moves = false;
   for (size_t i = 0; i < sizeof collective / sizeof *collective; i++) moves |= strcmp(op, collective[i]) == 0;
   int64_t elements = zp_json_get_int(step, "comm_elements", 0);
   int64_t expected = moves ? zp_times(zp_claim(in, "rows"), zp_claim(in, "cols")) : 0;
+  if (choices) expected /= p->v->choice.context > 1 ? p->v->choice.context : 1;
   if (elements != expected)
     zp_find(p->v, "%s: step %d (%s) communicates %lld elements, the file says %lld", p->name, s, op, LL(expected),
             LL(elements));

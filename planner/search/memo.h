@@ -43,6 +43,11 @@ typedef struct zp_link_memo { /* of the degrees that were asked for last */
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
+typedef struct zp_exchange_memo { /* likewise */
+  bool known;
+  zp_choice choice;
+  zp_exchange_links links;
+} zp_exchange_memo;
 /* How gradients are summed over the data ranks alongside the last backward. way: COPY where they are not. What copies
  * of shards sum afterwards is left out. */
 typedef struct zp_bucket_sum {
@@ -118,7 +123,7 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 /* All that zp_communicators_of asks of a choice: degrees, expert and shard groups, rank order, schedule, chunks,
  * sequence. */
-enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 10 };
+enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 11 };
 typedef struct zp_communicators_memo {
   int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;
@@ -136,8 +141,9 @@ typedef struct zp_search_memo {
   int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
   zp_moving_memo moving;
   zp_bucket_sum_memo bucket_sums[ZP_STAGE_MODES];
-  /* Links of the data ranks, of those that hold the same experts, between stages, of an expert group. */
-  zp_link_memo data, replicas, stages, experts;
+  /* Links of the data ranks, of those that hold the same experts, between stages; of groups that exchange. */
+  zp_link_memo data, replicas, stages;
+  zp_exchange_memo exchanges;
 } zp_search_memo;
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exchanges of heads in a context group: what goes to a rank is put together, and heads of all positions stand as the
- * slots of an exchange (comm_slots.c). Copies and sums are those of the device. */
+/* Exchanges in a context group. Heads: what goes to a rank is put together, and heads of all positions stand as the
+ * slots of an exchange (comm_slots.c). Copies and sums are those of the device. And counts of experts' choices. */
 #include <assert.h>
+#include "loads.h"
 #include "state.h"
 
 typedef struct exchange {
@@ -67,4 +68,12 @@ void zpr_return_heads(zpr *c, const zpr_heads *h, const void *in, void *out) {
   }
   for (int64_t r = 0; r < x.n; r++)
     move_columns(c, part_of(c, &x, h->scratch, r), x.cols, 0, out, h->ld, column_of(&x, r), x.rows, x.cols);
+}
+
+/* Counts are `real`, and collectives count elements of the dtype. */
+void zpr_gather_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *choices) {
+  int64_t count = r->B * r->experts, unit = zpk_real_bytes(r->dtype) / zpk_bytes(r->dtype);
+  char *mine = (char *)choices + zpr_axis_group(c, ZPR_CONTEXT).me * count * zpk_real_bytes(r->dtype);
+  zpr_count_choices(c, r, slot, mine);
+  zpr_all_gather(c, ZPR_CONTEXT, mine, count * unit, choices);
 }

@@ -27,6 +27,8 @@ int64_t *zpr_load_of(zpr *c, int64_t bias);
 void zpr_put_load_signs(zpk_dtype type, const int64_t *count, int64_t experts, int64_t first, int64_t n, void *grad);
 
 /* ---- of the back end ---- */
+/* As zpk_count_choices, of all samples. */
+void zpr_count_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *count);
 /* Memory of the device for n counts. */
 int64_t *zpr_load_counts_open(zpr *c, int64_t n);
 void zpr_load_counts_close(zpr *c, int64_t *count);

@@ -43,9 +43,20 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
                    .score = score,
                    .slot = slot,
                    .weight = d_weight,
-                   .loss_scale = zpr_balance_weight(c, r->S) * (double)c->loss_scale,
+                   .loss_scale = zpr_balance_weight(c, r) * (double)c->loss_scale,
                    .out = d_score};
   zpr_parallel(c, r->B, 1, gate_grad, &a);
+}
+
+static void count_choices(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_count_choices(a->r, a->slot, a->out, begin, end);
+}
+
+void zpr_count_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *count) {
+  expert_task a = {.r = r, .slot = slot, .out = count};
+  zpr_parallel(c, r->B, 1, count_choices, &a);
 }
 
 void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias) {

@@ -52,6 +52,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(gate_choose)                                                                                                       \
   X(gate_places)                                                                                                       \
   X(gate_grad)                                                                                                         \
+  X(count_choices)                                                                                                     \
   X(count_load)                                                                                                        \
   X(load_signs)                                                                                                        \
   X(dispatch)                                                                                                          \

@@ -40,10 +40,18 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
   a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score;
+  a.choices = r->choices, a.ranks = r->ranks;
   a.scale_there = zpr_loss_scale_there(c);
-  a.loss_scale = zpr_balance_weight(c, r->S) * (a.scale_there ? 1 : (double)c->loss_scale);
+  a.loss_scale = zpr_balance_weight(c, r) * (a.scale_there ? 1 : (double)c->loss_scale);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_count_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *count) {
+  assert(r->k >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
+  zpd_routing a = routing_args(r);
+  a.slot = slot, a.out = count;
+  zpr_launch(c, &c->state->device->kernels.count_choices, &a, sizeof a, zpr_grid(c, r->B), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias) {

@@ -8,8 +8,13 @@ trains.
 Layouts of the models of this folder with context above 1 against one rank, in f64 within 1e-10. Every run has --check-memory:
 arena peaks and bytes sent over every axis are the plan's. The batch is 4, so that replicas and micro-batches differ, and widths
 are chosen so that heads do divide; what cannot be divided is refused with the reason (check_refusals).
+
+Experts: moe.dz with slots for every choice trains what one rank trains. Where slots run out (`drops`), which tokens are dropped
+depends on the context degree, and on nothing else: the reference has the same one. A trainer whose gates count the choices of
+their own positions alone must be found (check_gate).
 """
 import os
+import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,12 +24,26 @@ import trainings  # noqa: E402
 
 EXIT_NO_PLAN = 3
 GPU = ("--cluster", "gpu", "--arch", "host")  # emulated
-SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4}}
+NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes of two emulated GPUs, an emulated NCCL
+# Tokens take two experts of four, and all find a slot. Random numbers of slots would depend on the ranks.
+EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
+SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
+         "moe": EXPERTS}
 
 
-def case(model, context, tensor=1, pipeline=1, data=1, more=None, **settings):
+def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch=4, **settings):
     sizes = dict(SIZES[model], context=context, **(more or {}))
-    return trainings.layout(model, tensor=tensor, pipeline=pipeline, data=data, batch=4, more=sizes, **settings)
+    return trainings.layout(model, tensor=tensor, pipeline=pipeline, data=data, batch=batch, more=sizes,
+                            keep=trainings.KEPT + ("train.dropout",) + tuple(keep), **settings)
+
+
+def moe(context, expert, *degrees, more=None, **settings):
+    return case("moe", context, *degrees, more=dict({"plan.expert": expert}, **(more or {})), **settings)
+
+
+def drops(context, expert, *degrees, **settings):
+    one = moe(context, expert, *degrees, more={"model.capacity": 0.8}, keep=("context",), **settings)
+    return one._replace(name=one.name + " drops")
 
 
 TABLE = [
@@ -42,7 +61,21 @@ TABLE = [
     case("sparse", 2),                                # patterns by head, lengths, one head of keys
     case("sparse", 4, recompute="full"),
     case("sparse", 2, tensor=2),
+    moe(2, 1),
+    moe(4, 2, recompute="full"),                      # experts over some of the ranks with one sample
+    moe(2, 4, 1, 1, 2, zero=2),                       # and over ranks with several
+    moe(2, 2, 1, 1, 2, zero=1, more={"model.corrected": False}, microbatch=2),
+    moe(2, 1, 2, sequence=True),
+    moe(2, 2, 1, 2, schedule="zb_h1", loss_chunks=2),
+    moe(3, 2, 1, 1, 2, zero=3, more={"model.S": 12, "model.heads": 3, "model.kv_heads": 3}),  # neither divides the other
+    drops(2, 2, 1, 1, 2, zero=1),
+    drops(4, 4, 1, 2, recompute="full"),
+    case("gpt", 2, data=2, zero=1, more={"shard": 2}),  # a group is the ranks of a sample, or some of them, or of two samples
+    case("gpt", 4, zero=3, more={"shard": 2}),
+    case("gpt", 2, data=3, zero=2, more={"shard": 3}, batch=6),
+    moe(2, 2, 1, 1, 2, zero=3, more={"shard": 2}),
     case("gpt", 2, data=2, zero=1, words=GPU),
+    moe(2, 2, 1, 1, 2, zero=1, more={"shard": 2}, words=NCCL),
     case("llama", 6, recompute="selective", words=GPU),
 ]
 
@@ -56,5 +89,35 @@ def check_refusals(tally, _):
         tally.check("refused: %s" % words, outcome.status == EXIT_NO_PLAN and words in said, outcome.tail())
 
 
+def check_experts(tally, folder):
+    """Dropout on slots is refused; and a trainer that counts only the choices of its own positions is found."""
+    model, settings = os.path.join(HERE, "moe.dz"), dict(moe(2, 2).settings)
+    words = [word for key, value in settings.items() for word in ("--set", "%s=%s" % (key, trainings.written(value)))]
+    outcome = harness.zplan("plan", model, "--ranks", 2, *(word.replace("dropout=0", "dropout=0.1") for word in words))
+    said = " ".join(outcome.err.split())
+    tally.check("refused: dropout on slots", outcome.status == EXIT_NO_PLAN and "dropout on the slots of experts" in said, outcome.tail())
+    tree, log, steps = os.path.join(folder, "gate"), os.path.join(folder, "gate.jsonl"), 4
+    outcome = harness.zplan("build", model, "--ranks", 2, *words, "-o", tree, env=trainings.ENVIRONMENT)
+    with open(os.path.join(tree, "trainer.c"), encoding="utf-8") as file:
+        text = file.read()
+    alone, faults = re.subn(r"\.choices = \w+, \.ranks = CONTEXT,", "", text)
+    with open(os.path.join(tree, "trainer.c"), "w", encoding="utf-8") as file:
+        file.write(alone)
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    made = harness.run(["make", "-C", tree], env=trainings.ENVIRONMENT)
+    ran = harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "-n", 2, os.path.join(tree, "trainer"), "--steps",
+                       steps, "--log", log, "--checkpoint", os.path.join(folder, "gate_ck")], env=trainings.ENVIRONMENT)
+    if not tally.check("a trainer with a fault runs", faults == 1 and made.status == ran.status == 0, made.tail() + ran.tail()):
+        return
+    right = trainings.train("moe", dict(moe(2, 2).reference), folder, steps)
+    errors = list(map(harness.number_error, [record["loss"] for record in harness.read_log(log)[0]], right.losses))
+    tally.check("gates that count their own positions alone are found", max(errors) > 1e3 * trainings.BOUNDS["fp64"]["loss"], errors)
+
+
+def checks(tally, folder):
+    check_refusals(tally, folder)
+    check_experts(tally, folder)
+
+
 if __name__ == "__main__":
-    sys.exit(trainings.main("context ranks train the same", TABLE, check_refusals))
+    sys.exit(trainings.main("context ranks train the same", TABLE, checks))

@@ -139,9 +139,9 @@ Test(cost, packed_outlines_have_the_prices_of_their_steps) {
   cr_assert(sharding, "%s", reason);
   zp_arena *steps = zp_arena_new("steps");
   zp_lowered *whole = lower_experts(spec, sharding, NULL), *packed = lower_experts(spec, sharding, steps);
-  zp_group_link tensor = zp_machine_tensor_group(&m, 2, 1, 32),
-                near = zp_machine_expert_group(&m, 2, 1, 32, 2, ZP_ORDER_TDP),
-                far = zp_machine_expert_group(&m, 2, 16, 2, 2, ZP_ORDER_TPD);
+  zp_group_link tensor = zp_machine_tensor_group(&m, 2, 1, 32), alone = {.n = 1};
+  zp_exchange_links near = {zp_machine_expert_group(&m, 2, 1, 32, 2, ZP_ORDER_TDP), alone},
+                    far = {zp_machine_expert_group(&m, 2, 16, 2, 2, ZP_ORDER_TPD), alone};
   zp_price_links(whole, &m, &tensor, &near);
   zp_price_links(packed, &m, &tensor, &near);
   expect_same_sums(whole, packed);

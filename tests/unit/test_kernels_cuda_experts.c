@@ -100,6 +100,26 @@ static void check_load(const zpk_routing *r, const int32_t *slot) {
   free(count), free(want), free(grad);
 }
 
+/* Counts of two ranks, of which the second one chose as the first. `want`, `d_score`: room. */
+static void check_choices(const zpk_routing *r, const zpd_routing *like, void *want) {
+  enum { RANKS = 2 };
+  int64_t count = r->B * r->experts, bytes = count * zpk_real_bytes(r->dtype);
+  char *choices = filled(RANKS * bytes), *counted = filled(bytes);
+  zpk_routing all = *r;
+  zpd_routing a = *like;
+  zpk_count_choices(r, like->slot, choices, 0, r->B);
+  a.out = counted;
+  launch(r, "zpd_count_choices", &a, 2, 1);
+  cr_expect_arr_eq(counted, choices, (size_t)bytes, "choices, dtype %d", (int)r->dtype);
+  memcpy(choices + bytes, choices, (size_t)bytes);
+  all.choices = a.choices = choices, all.ranks = a.ranks = RANKS;
+  a.out = like->out;
+  zpk_top_k_gate_grad(&all, like->in, like->slot, like->weight, 0.3, want, 0, r->B);
+  launch(r, "zpd_gate_grad", &a, (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS, r->B);
+  expect_near(r->dtype, a.out, want, r->S * count, "gradient of scores with choices of two ranks");
+  free(choices), free(counted);
+}
+
 static void check_gate(const zpk_routing *r) {
   int64_t tokens = r->B * r->S, choices = tokens * r->k, size = zpk_bytes(r->dtype);
   void *score = numbers(r->dtype, tokens * r->experts, 1, 40), *d_weight = numbers(r->dtype, choices, 2, 1000);
@@ -118,6 +138,7 @@ static void check_gate(const zpk_routing *r) {
   a.slot = want_slot, a.weight = d_weight, a.out = d_score, a.loss_scale = 0.3;
   launch(r, "zpd_gate_grad", &a, (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS, r->B);
   expect_near(r->dtype, d_score, want, tokens * r->experts, "gradient of scores");
+  check_choices(r, &a, want);
   check_load(r, want_slot);
   free(score), free(d_weight), free(weight), free(want_weight), free(slot), free(want_slot), free(d_score), free(want);
   free(bias);

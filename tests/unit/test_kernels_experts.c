@@ -215,6 +215,25 @@ Test(kernels_experts, gradient_of_the_gate) {
   }
 }
 
+/* Ranks that have a position each of every sample, and what all of them chose, have the gradient of the whole. */
+Test(kernels_experts, gradient_of_shares_of_the_positions) {
+  double score[TOKENS * E], weight[TOKENS * K], d_weight[TOKENS * K], want[TOKENS * E], got[E], choices[S * E];
+  int32_t slot[TOKENS * K];
+  zpk_routing whole = routing(ZPK_F64, false, 0.7), one = whole;
+  one.B = one.S = 1, one.choices = choices, one.ranks = S;
+  fill(ZPK_F64, score, TOKENS * E, 1);
+  fill(ZPK_F64, d_weight, TOKENS * K, 2);
+  zpk_top_k_gate(&whole, score, NULL, weight, slot, 0, B);
+  zpk_top_k_gate_grad(&whole, score, slot, d_weight, 0.3, want, 0, B);
+  for (int t = 0; t < TOKENS; t++) {
+    for (int s = 0; s < S; s++) zpk_count_choices(&one, slot + (t / S * S + s) * K, choices + s * E, 0, 1);
+    zpk_top_k_gate_grad(&one, score + t * E, slot + t * K, d_weight + t * K, 0.3, got, 0, 1);
+    for (int e = 0; e < E; e++)
+      cr_expect_float_eq(got[e], want[t * E + e], 1e-14, "token %d, expert %d: %g, not %g", t, e, got[e],
+                         want[t * E + e]);
+  }
+}
+
 /* Added to what is there, dropped choices included. */
 Test(kernels_experts, load_of_experts) {
   double score[TOKENS * E], weight[TOKENS * K];

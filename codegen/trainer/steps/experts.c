@@ -47,7 +47,9 @@ typedef struct route {
 static const route routes[] = {
     {ZP_OP_TOP_K_GATE, 1, "zpr_top_k_gate", NOTHING, 4, {0, NOTHING, 1, 2}},
     {ZP_OP_TOP_K_GATE, 2, "zpr_top_k_gate", NOTHING, 4, {0, 1, 2, 3}},
-    {ZP_OP_TOP_K_GATE_GRAD, 0, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_TOP_K_GATE_GRAD, 3, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_TOP_K_GATE_GRAD, 4, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 4}}, /* 3: choices */
+    {ZP_OP_GATHER_CHOICES, 0, "zpr_gather_choices", NOTHING, 2, {0, 1}},
     {ZP_OP_DISPATCH, 0, "zpr_dispatch", 2, 3, {0, 1, 2}},
     {ZP_OP_DISPATCH_GRAD, 0, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
     {ZP_OP_COMBINE, 0, "zpr_combine", 0, 4, {0, 1, 2, 3}},
@@ -85,6 +87,8 @@ void zp_print_route(zp_frame *f, const zp_step *s) {
     assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
     zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),
                 ZP_LL(attr->slots), attr->normalize ? "true" : "false", zp_decimal(f->e->arena, attr->balance));
+    if (s->op == ZP_OP_TOP_K_GATE_GRAD && s->in.len > 3)
+      zp_buf_line(out, "    .choices = %s, .ranks = CONTEXT,", zp_frame_name(f, s->in.data[3]));
     if (attr->sigmoid) zp_buf_line(out, "    .sigmoid = true,");
     if (attr->groups)
       zp_buf_line(out, "    .groups = %lld, .top_groups = %lld,", ZP_LL(attr->groups), ZP_LL(attr->top_groups));

@@ -125,6 +125,7 @@ static zp_step_printer *const printers[ZP_OP_COUNT] = {
     [ZP_OP_BATCHED_MATMUL_WGRAD] = zp_print_expert_products,
     [ZP_OP_TOP_K_GATE] = zp_print_route,
     [ZP_OP_TOP_K_GATE_GRAD] = zp_print_route,
+    [ZP_OP_GATHER_CHOICES] = zp_print_route,
     [ZP_OP_LOAD_GRAD] = zp_print_expert_load,
     [ZP_OP_DISPATCH] = zp_print_route,
     [ZP_OP_DISPATCH_GRAD] = zp_print_route,

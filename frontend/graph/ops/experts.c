@@ -6,9 +6,9 @@
 /* Most slots of a sample: they are numbered in 32 bits. */
 #define MAX_SLOTS ((double)INT32_MAX)
 
-/* Slots of one expert: its share of the choices times the capacity, and never more than there are tokens, because a
- * token chooses an expert once. The small factor keeps a product such as 1.1 * 80 / 8 from being rounded up twice. */
-static int64_t slots_of(const zp_op_attr *attr, int64_t positions) {
+/* Its share of the choices times the capacity, and never more than there are tokens, because a token chooses an expert
+ * once. The small factor keeps a product such as 1.1 * 80 / 8 from being rounded up twice. */
+int64_t zp_gate_slots(const zp_op_attr *attr, int64_t positions) {
   double share = attr->capacity * (double)positions * (double)attr->top_k / (double)attr->experts;
   return (int64_t)fmin(ceil(share * (1 - 1e-12)), (double)positions);
 }
@@ -96,7 +96,7 @@ static void rule_gate(zp_rule *rule) {
   }
   if (rule->n_in > 1 && !want_bias(rule)) return;
   if (attr->groups && !want_groups(rule)) return;
-  attr->slots = slots_of(attr, zp_rule_shape(rule, 0)->dim[1]);
+  attr->slots = zp_gate_slots(attr, zp_rule_shape(rule, 0)->dim[1]);
   if ((double)attr->slots * (double)attr->experts > MAX_SLOTS) {
     zp_rule_fail(rule, ZP_Z0208, "%lld experts of %lld slots are more than 32 bits number", (long long)attr->experts,
                  (long long)attr->slots);
@@ -204,13 +204,27 @@ static double flop_combine_grad(const zp_graph *graph, const zp_node *node, int6
   return 4 * (double)node->attr.top_k * zp_cost_elements(graph, node->in.data[3], microbatch);
 }
 
+/* The choices that the balancing loss counts are those of the whole sample, of which a context rank has a part. */
+static int gather_choices(zp_diff_pass *pass, const zp_node *node) {
+  zp_node gather = zp_diff_node(node, ZP_OP_GATHER_CHOICES);
+  zp_shape shape = {.rank = 2, .dim = {ZP_DIM_B, node->attr.parts * node->attr.experts}};
+  const char *name = zp_format(pass->arena, "%s.choices", node->name);
+  zp_diff_add_in(pass, &gather, node->out.data[1]);
+  int made = zp_graph_add_tensor(pass->graph, zp_tensor_make(name, ZP_ELEM_STAT, shape, node->span));
+  zp_push(pass->arena, &gather.out, made);
+  zp_graph_add_node(pass->graph, gather);
+  return made;
+}
+
 /* The slots are numbers without a gradient: which expert a token takes is a constant to the derivative. */
 static void diff_gate(zp_diff_pass *pass, const zp_node *node) {
   zp_node grad = zp_diff_node(node, ZP_OP_TOP_K_GATE_GRAD);
   int d_weight = zp_diff_total(pass, node->out.data[0]);
+  int choices = node->attr.parts > 1 && node->attr.balance > 0 ? gather_choices(pass, node) : -1;
   zp_diff_add_in(pass, &grad, zp_diff_kept_value(pass, node->in.data[0]));
   zp_diff_add_in(pass, &grad, node->out.data[1]);
   zp_diff_add_in(pass, &grad, d_weight);
+  if (choices >= 0) zp_diff_add_in(pass, &grad, choices);
   zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
   zp_graph_add_node(pass->graph, grad);
   if (node->in.len < 2 || !zp_diff_trains(pass, node->in.data[1])) return;
@@ -241,6 +255,7 @@ static void diff_combine(zp_diff_pass *pass, const zp_node *node) {
 const zp_op_row zp_op_row_TOP_K_GATE = {
     .second = "slot", .rule = rule_gate, .parts = parts_gate, .flop = flop_gate, .differentiate = diff_gate};
 const zp_op_row zp_op_row_TOP_K_GATE_GRAD = {.flop = flop_gate_grad};
+const zp_op_row zp_op_row_GATHER_CHOICES = {0};
 const zp_op_row zp_op_row_DISPATCH = {.rule = rule_dispatch, .parts = parts_dispatch, .differentiate = diff_dispatch};
 const zp_op_row zp_op_row_DISPATCH_GRAD = {.flop = flop_combine};
 const zp_op_row zp_op_row_COMBINE = {

@@ -235,8 +235,10 @@ typedef struct zpd_routing {
   void *d_weight;            /* combine_grad */
   int *choice;               /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
   zpd_int *count;            /* count_load */
-} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_load, zpd_dispatch, zpd_combine,
-                * zpd_combine_grad
+  const void *choices;       /* gate_grad: as zpk_routing has it */
+  zpd_int ranks;
+} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_choices (a block a sample, to out),
+                * zpd_count_load, zpd_dispatch, zpd_combine, zpd_combine_grad
                 */
 /* Which way a bias moves: 1 at experts that have more choices than the mean, -1 below it, 0 at it, for n experts from
  * `first` on. */

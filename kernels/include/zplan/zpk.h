@@ -290,6 +290,10 @@ typedef struct zpk_routing {
   int64_t d;      /* the others: columns of a token */
   /* the others: this rank's share of a sample's experts * slots, padding experts included */
   int64_t first_slot, n_slots;
+  /* gate_grad, where S are the positions of one of `ranks` ranks: of every rank what zpk_count_choices says of these
+   * samples, [ranks, B, experts]. NULL: S are all positions */
+  const void *choices;
+  int64_t ranks;
 } zpk_routing;
 /* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it
  * has no place left. Equal scores go to the lower expert. bias [experts]: of sigmoids, added to them for the choice
@@ -298,6 +302,8 @@ void zpk_top_k_gate(const zpk_routing *r, const void *score, const void *bias, v
                     int64_t begin, int64_t end);
 /* Adds the choices of every expert, dropped ones included, to count [experts]. */
 void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count);
+/* count[sample, expert], `real`: of every sample the choices of every expert, dropped ones included. Tasks: samples. */
+void zpk_count_choices(const zpk_routing *r, const int32_t *slot, void *count, int64_t begin, int64_t end);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
 /* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */

@@ -6,36 +6,42 @@
 #include <zplan/buf.h>
 
 typedef struct sums {
-  int64_t reduced, gathered, scattered, statistics, exchanged; /* whole arrays, a rank's */
+  int64_t reduced, gathered, scattered, statistics, slots, heads, choices; /* whole arrays, a rank's */
 } sums;
 
 zp_move_way zp_step_way(const zp_step *step) {
   static const zp_move_way ways[ZP_OP_COUNT] = {
-      [ZP_OP_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,
-      [ZP_OP_GRAD_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,
-      [ZP_OP_ALL_GATHER_SEQ] = ZP_WAY_ALL_GATHER,
-      [ZP_OP_GATHER_STATS] = ZP_WAY_ALL_GATHER,
-      [ZP_OP_REDUCE_SCATTER_SEQ] = ZP_WAY_REDUCE_SCATTER,
-      [ZP_OP_SPREAD_SLOTS] = ZP_WAY_EXCHANGE,
-      [ZP_OP_RETURN_SLOTS] = ZP_WAY_EXCHANGE,
-      [ZP_OP_SPREAD_HEADS] = ZP_WAY_EXCHANGE,
-      [ZP_OP_RETURN_HEADS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,     [ZP_OP_GRAD_ALL_REDUCE] = ZP_WAY_ALL_REDUCE,
+      [ZP_OP_ALL_GATHER_SEQ] = ZP_WAY_ALL_GATHER, [ZP_OP_GATHER_STATS] = ZP_WAY_ALL_GATHER,
+      [ZP_OP_GATHER_CHOICES] = ZP_WAY_ALL_GATHER, [ZP_OP_REDUCE_SCATTER_SEQ] = ZP_WAY_REDUCE_SCATTER,
+      [ZP_OP_SPREAD_SLOTS] = ZP_WAY_EXCHANGE,     [ZP_OP_RETURN_SLOTS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_SPREAD_HEADS] = ZP_WAY_EXCHANGE,     [ZP_OP_RETURN_HEADS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
 }
 
-bool zp_step_is_exchange(const zp_step *step) { return zp_step_way(step) == ZP_WAY_EXCHANGE; }
+static bool is_step_of(const zp_step *step, zp_op op) { return step->kind == ZP_STEP_NODE && step->op == op; }
 
-static bool is_statistics(const zp_step *step) { return step->kind == ZP_STEP_NODE && step->op == ZP_OP_GATHER_STATS; }
+bool zp_step_is_of_context(const zp_step *step) {
+  return is_step_of(step, ZP_OP_SPREAD_HEADS) || is_step_of(step, ZP_OP_RETURN_HEADS) ||
+         is_step_of(step, ZP_OP_GATHER_CHOICES);
+}
 
-static void add(sums *to, const zp_step *step, int64_t tensor) {
+bool zp_step_is_exchange(const zp_step *step) {
+  return zp_step_way(step) == ZP_WAY_EXCHANGE || zp_step_is_of_context(step);
+}
+
+static void add(sums *to, const zp_step *step, const zp_choice *c) {
   switch (zp_step_way(step)) {
   case ZP_WAY_ALL_GATHER:
-    *(is_statistics(step) ? &to->statistics : &to->gathered) += tensor * step->comm_elements;
+    if (is_step_of(step, ZP_OP_GATHER_CHOICES))
+      to->choices += zp_context_ranks(c) * step->comm_elements;
+    else
+      *(is_step_of(step, ZP_OP_GATHER_STATS) ? &to->statistics : &to->gathered) += c->tensor * step->comm_elements;
     break;
   case ZP_WAY_REDUCE_SCATTER: to->scattered += step->comm_elements; break;
-  case ZP_WAY_EXCHANGE: to->exchanged += step->comm_elements; break;
+  case ZP_WAY_EXCHANGE: *(zp_step_is_of_context(step) ? &to->heads : &to->slots) += step->comm_elements; break;
   default: to->reduced += step->comm_elements;
   }
 }
@@ -47,7 +53,7 @@ static sums sums_of(const zp_move_scope *x) {
   int first = x->act == ZP_ACT_BW ? p->n_inputs : 0, end = x->act == ZP_ACT_BI ? p->n_inputs : p->steps.len;
   sums found = {0};
   for (int i = first; i < end; i++)
-    if (p->steps.data[i].comm_elements > 0) add(&found, &p->steps.data[i], x->choice->tensor);
+    if (p->steps.data[i].comm_elements > 0) add(&found, &p->steps.data[i], x->choice);
   return found;
 }
 
@@ -102,12 +108,11 @@ const zp_move_strategy zp_tensor_collectives = {
     .refuses = refuses_sequence,
 };
 
-/* A plan has expert groups or context groups: refuses_context. */
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
 static void make_experts(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_expert_exchange, ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
-  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, zp_expert_ranks(x->choice), sums_of(x).exchanged,
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, zp_expert_ranks(x->choice), sums_of(x).slots,
       x->lowered->compute_bytes, emit, user);
 }
 
@@ -136,8 +141,10 @@ static bool context_applies(const zp_move_scope *x) { return zp_context_ranks(x-
 
 static void make_context(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_context_exchange, ZP_MOVE_HEADS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
-  put(x, move, ZP_WAY_EXCHANGE, ZP_END_CONTEXT_RANKS, zp_context_ranks(x->choice), sums_of(x).exchanged,
-      x->lowered->compute_bytes, emit, user);
+  int n = zp_context_ranks(x->choice);
+  sums s = sums_of(x);
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_CONTEXT_RANKS, n, s.heads, x->lowered->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_ALL_GATHER, ZP_END_CONTEXT_RANKS, n, s.choices, x->lowered->stat_bytes, emit, user);
 }
 
 static const char *explain_context(zp_arena *arena, const zp_move_scope *x) {
@@ -147,11 +154,7 @@ static const char *explain_context(zp_arena *arena, const zp_move_scope *x) {
 
 static const char *refuses_context(const zp_choice *c, const zp_spec *spec) {
   (void)spec;
-  if (c->data % zp_context_ranks(c)) return "context groups divide the data ranks";
-  if (zp_context_ranks(c) > 1 && zp_expert_ranks(c) > 1)
-    return "context does not go with experts spread over data ranks";
-  if (zp_context_ranks(c) > 1 && c->shard > 0) return "context does not go with state divided in groups (`shard`)";
-  return NULL;
+  return c->data % zp_context_ranks(c) ? "context groups divide the data ranks" : NULL;
 }
 
 const zp_move_strategy zp_context_exchange = {

@@ -40,9 +40,17 @@ static zp_move_rings rings_of(const zp_search_cache *s, const zp_point *point) {
 }
 
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
-  const int64_t key[ZP_COMMUNICATORS_KEY] = {
-      c->tensor,    c->pipeline,          c->data,     c->order, zp_exchange_ranks(c),
-      zp_chunks(c), (int64_t)c->schedule, c->sequence, ties,     c->shard};
+  const int64_t key[ZP_COMMUNICATORS_KEY] = {c->tensor,
+                                             c->pipeline,
+                                             c->data,
+                                             c->order,
+                                             zp_expert_ranks(c),
+                                             zp_context_ranks(c),
+                                             zp_chunks(c),
+                                             (int64_t)c->schedule,
+                                             c->sequence,
+                                             ties,
+                                             c->shard};
   zp_communicators_memo *memo =
       &s->memo.communicators[zp_hash_numbers(key, ZP_COMMUNICATORS_KEY) % ZP_COMMUNICATORS_SLOTS];
   if (memcmp(memo->key, key, sizeof key) == 0) return memo->bytes;

@@ -94,11 +94,13 @@ static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
 static zp_runnable of_expert_groups(zp_search_cache *s, const zp_choice *choice) {
   if (zp_has_types(s)) return measure_all(s, *choice);
   int index = zp_use_groups(s, choice->tensor);
-  const zp_group_link *link = zp_expert_link(s, choice);
-  zp_expert_runnable known = {.expert = zp_expert_ranks(choice), .context = zp_context_ranks(choice), .link = *link};
+  zp_expert_runnable known = {.expert = zp_expert_ranks(choice),
+                              .context = zp_context_ranks(choice),
+                              .links = *zp_links_of_exchanges(s, choice)};
   for (int i = s->groups.data[index].experts.len - 1; i >= 0; i--) {
     const zp_expert_runnable *e = &s->groups.data[index].experts.data[i];
-    if (e->expert == known.expert && e->context == known.context && zp_same_link(&e->link, &known.link)) return e->all;
+    if (e->expert == known.expert && e->context == known.context && zp_same_links(&e->links, &known.links))
+      return e->all;
   }
   known.all = measure_all(s, *choice);
   if (!known.all.incomplete) zp_push(s->arena, &s->groups.data[index].experts, known);
@@ -266,8 +268,7 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
     return;
   }
   d.bound_s = bound_products(progress->s);
-  bool one_size =
-      d.context > 1 || (!progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model));
+  bool one_size = !progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model);
   d.expert = one_size ? 1 : 0;
   d.next = one_size ? ZP_REFINE_PROCEDURES : ZP_REFINE_GROUPS;
   zp_push(progress->s->arena, &progress->degrees, d);

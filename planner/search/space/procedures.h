@@ -13,6 +13,7 @@ void zp_use_limits(zp_search_cache *s);
 /* Index of the tensor groups of that size among the current ranks; -1 when they are not known yet. */
 int zp_find_groups(const zp_search_cache *s, int tensor);
 bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
+bool zp_same_links(const zp_exchange_links *a, const zp_exchange_links *b);
 /* Index of the tensor groups of that size, made where they are not known yet. */
 int zp_use_groups(zp_search_cache *s, int tensor);
 /* What the ranks of a machine may use. */
@@ -37,8 +38,8 @@ bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point);
  * (s->reason). Of the choice only tensor, sequence, microbatch and loss_chunks
  * count. */
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
-/* The link of the choice's expert groups. Several node types: of all of them. */
-const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *choice);
+/* The links of the choice's expert and context groups. Several node types: of all of them. */
+const zp_exchange_links *zp_links_of_exchanges(zp_search_cache *s, const zp_choice *choice);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 

@@ -67,6 +67,10 @@ bool zp_same_link(const zp_group_link *a, const zp_group_link *b) {
          a->network_latency_s == b->network_latency_s && a->sums == b->sums && a->gathers == b->gathers;
 }
 
+bool zp_same_links(const zp_exchange_links *a, const zp_exchange_links *b) {
+  return zp_same_link(&a->expert, &b->expert) && zp_same_link(&a->context, &b->context);
+}
+
 static bool same_groups(const zp_tensor_groups *a, const zp_tensor_groups *b) {
   return a->tensor == b->tensor && a->count == b->count && a->machine.types == b->machine.types &&
          a->machine.flop_per_s == b->machine.flop_per_s &&

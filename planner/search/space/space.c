@@ -309,6 +309,13 @@ static bool same_link(const zp_group_link *a, const zp_group_link *b) {
   return a->nodes == b->nodes && a->bytes_per_s == b->bytes_per_s && a->latency_s == b->latency_s;
 }
 
+/* Are groups of so many neighbours among the data ranks elsewhere in the other order? */
+static bool neighbours_differ(const zp_machine *m, const zp_choice *c, int ranks) {
+  zp_group_link near = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, ranks, ZP_ORDER_TDP),
+                far = zp_machine_expert_group(m, c->tensor, c->pipeline, c->data, ranks, ZP_ORDER_TPD);
+  return !same_link(&near, &far);
+}
+
 /* Does it matter whether data or pipeline groups are next to each other? With several node types always: it decides
  * which stage stands on which. */
 static bool order_matters(const zp_search_cache *s, const zp_choice *c) {
@@ -316,17 +323,15 @@ static bool order_matters(const zp_search_cache *s, const zp_choice *c) {
   if (s->machine.cluster->groups.len > 0) return true;
   const zp_machine *m = &s->machine;
   int t = c->tensor, p = c->pipeline, d = c->data;
-  int e = zp_exchange_ranks(c);
+  int e = zp_expert_ranks(c), context = zp_context_ranks(c);
   zp_group_link data[] = {zp_machine_data_group(m, t, p, d, ZP_ORDER_TDP),
                           zp_machine_data_group(m, t, p, d, ZP_ORDER_TPD)},
-                experts[] = {zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TDP),
-                             zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TPD)},
                 replicas[] = {zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TDP),
                               zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TPD)},
                 stages[] = {zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TDP),
                             zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TPD)};
-  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]) || !same_link(&experts[0], &experts[1]) ||
-         !same_link(&replicas[0], &replicas[1]);
+  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]) || neighbours_differ(m, c, e) ||
+         !same_link(&replicas[0], &replicas[1]) || (context > 1 && neighbours_differ(m, c, context));
 }
 
 static void try_orders(zp_search_progress *progress, zp_choice choice) {

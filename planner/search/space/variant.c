@@ -44,14 +44,14 @@ static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
          a->loss_chunks == b->loss_chunks && a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
          a->context == b->context && a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
-         ((a->expert == 1 && a->context == 1) || zp_same_link(&a->expert_link, &b->expert_link));
+         ((a->expert == 1 && a->context == 1) || zp_same_links(&a->links, &b->links));
 }
 
 /* Where the index has a variant, or has room for it. */
 static int *slot_of(const zp_search_cache *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
-  key = (key * 8191 + (uint64_t)v->expert_link.nodes) * 8191 + (uint64_t)(v->expert_link.bytes_per_s / 1e6);
+  key = (key * 8191 + (uint64_t)v->links.expert.nodes) * 8191 + (uint64_t)(v->links.expert.bytes_per_s / 1e6);
   key += (uint64_t)(v->loss_chunks - 1) * 524287 + (uint64_t)(v->context - 1) * 131071;
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
@@ -147,7 +147,7 @@ static void price(zp_search_cache *s, const zp_variant *v) {
     }
     zp_price_choice(v->lowered, &machine, &c);
   } else {
-    zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->expert_link);
+    zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->links);
   }
   if (v->lowered->outline) zp_pack_outline(s->arena, v->lowered);
 }
@@ -174,7 +174,7 @@ static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_sta
                   .expert = like->expert,
                   .context = like->context,
                   .expert_stride = like->expert_stride,
-                  .expert_link = like->expert_link,
+                  .links = like->links,
                   .expert_ranks = like->expert_ranks,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
@@ -220,13 +220,11 @@ static bool lower_on_nodes(zp_search_cache *s, const zp_choice *c, const zp_vari
   return true;
 }
 
-const zp_group_link *zp_expert_link(zp_search_cache *s, const zp_choice *c) {
-  zp_link_memo *memo = &s->memo.experts;
+const zp_exchange_links *zp_links_of_exchanges(zp_search_cache *s, const zp_choice *c) {
+  zp_exchange_memo *memo = &s->memo.exchanges;
   if (!memo->known || !zp_same_degrees(&memo->choice, c))
-    *memo = (zp_link_memo){
-        true, *c,
-        zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, zp_exchange_ranks(c), c->order)};
-  return &memo->link;
+    *memo = (zp_exchange_memo){true, *c, zp_exchange_links_of(&s->machine, c)};
+  return &memo->links;
 }
 
 /* What of a choice procedures and their prices depend on; groups: its tensor groups. */
@@ -239,8 +237,8 @@ static zp_variant variant_like(zp_search_cache *s, const zp_choice *c, int group
                   .microbatch = c->microbatch,
                   .loss_chunks = zp_loss_chunks(c),
                   .fine = c->fine};
-  if (zp_exchange_ranks(c) == 1) return v;
-  v.expert_link = *zp_expert_link(s, c);
+  if (!zp_choice_exchanges(c)) return v;
+  v.links = *zp_links_of_exchanges(s, c);
   if (!zp_has_types(s)) return v;
   v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
   v.expert_ranks = s->machine.devices;

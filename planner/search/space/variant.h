@@ -23,9 +23,8 @@ typedef struct zp_part_seconds {
 typedef struct zp_variant {
   int tensor;
   int groups;                      /* index of the tensor groups that it is priced on */
-  int expert;                      /* ranks of an expert group, 1: none */
-  int context;                     /* of a context group; then there are no expert groups, and the next are its: */
-  zp_group_link expert_link;       /* of more than one: all that prices know of where they stand in a plain cluster */
+  int expert, context;             /* ranks of an expert group, of a context group; 1: none */
+  zp_exchange_links links;         /* of more than one: all that prices know of where they stand in a plain cluster */
   int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
   bool sequence;
   int64_t microbatch;
@@ -76,10 +75,10 @@ typedef struct zp_runnable {
   bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
 } zp_runnable;
 
-/* zp_runnable of tensor groups with expert or context groups of one size on one link, in a plain cluster. */
+/* zp_runnable of tensor groups with expert and context groups of one size on the same links, in a plain cluster. */
 typedef struct zp_expert_runnable {
   int expert, context;
-  zp_group_link link;
+  zp_exchange_links links;
   zp_runnable all;
 } zp_expert_runnable;
 

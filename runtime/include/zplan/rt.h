@@ -195,6 +195,8 @@ void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void 
 void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias);
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score);
+/* Collective over a context group: zpk_routing.choices of its ranks, from their positions' slots. */
+void zpr_gather_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *choices);
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,

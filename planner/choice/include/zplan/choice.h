@@ -65,9 +65,10 @@ static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expe
 static inline int zp_context_ranks(const zp_choice *choice) { return choice->context > 1 ? choice->context : 1; }
 /* Data ranks with samples of their own. */
 static inline int zp_replicas(const zp_choice *choice) { return choice->data / zp_context_ranks(choice); }
-/* Ranks of the groups that exchange something inside units: expert groups, or context groups. Either is 1. */
-static inline int zp_exchange_ranks(const zp_choice *choice) {
-  return zp_context_ranks(choice) > 1 ? choice->context : zp_expert_ranks(choice);
+/* Are there groups that exchange something inside units: expert groups, context groups? Of the data ranks, those that
+ * share positions among them: neither size need divide the other. */
+static inline bool zp_choice_exchanges(const zp_choice *choice) {
+  return zp_context_ranks(choice) > 1 || zp_expert_ranks(choice) > 1;
 }
 /* Ranks of a shard group: neighbours among the data ranks, as those of an expert group, which lies inside one. Ranks at
  * one place of their groups have copies of the same shards. */

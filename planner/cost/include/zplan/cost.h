@@ -37,11 +37,16 @@ zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *ma
                                  int stage);
 
 /* ---- price.c ---- */
-/* Prices every step of lowered segments whose tensor and expert groups have these links. */
+/* Links of the groups that exchange something inside units; of one rank where there are none. */
+typedef struct zp_exchange_links {
+  zp_group_link expert, context;
+} zp_exchange_links;
+zp_exchange_links zp_exchange_links_of(const zp_machine *machine, const zp_choice *choice);
+/* Prices every step of lowered segments whose tensor groups and groups of exchanges have these links. */
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
-                    const zp_group_link *expert);
+                    const zp_exchange_links *exchange);
 /* Leaves the collectives of a priced outline's steps (arena), and what the others take where it is asked for again:
- * pricing packed segments once more prices the exchanges of experts alone, on the links of then. */
+ * pricing packed segments once more prices the exchanges alone, on the links of then. */
 void zp_pack_outline(zp_arena *arena, zp_lowered *lowered);
 
 /* ---- own_price.c ---- */
@@ -55,16 +60,16 @@ typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
   double comm_s;                /* part of both: tensor-parallel communication */
-  double expert_s;              /* part of both: exchanges in expert or context groups */
+  double expert_s, context_s;   /* parts of both: exchanges in expert groups, in context groups */
   double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
 } zp_stage_time;
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                             const zp_stage *stage, int chunk);
 void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time);
 
-/* Computing time of one unit (a segment's iteration), communication over tensor ranks and in expert groups included. */
+/* Computing time of one unit (a segment's iteration), communication over tensor ranks and exchanges included. */
 typedef struct zp_unit_time {
-  double forward_s, backward_s, weights_s, comm_s, expert_s;
+  double forward_s, backward_s, weights_s, comm_s, expert_s, context_s;
 } zp_unit_time;
 zp_unit_time zp_cost_unit(const zp_segment_program *segment);
 double zp_cost_act(const zp_unit_time *time, zp_act act);

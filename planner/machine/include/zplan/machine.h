@@ -113,6 +113,7 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_PIPELINE, /* pairs of neighbouring stages, one for each direction and sender */
   ZP_COMMUNICATOR_TIES,     /* first and last stage, one for each tied parameter */
   ZP_COMMUNICATOR_EXPERT,
+  ZP_COMMUNICATOR_CONTEXT,
   ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
   ZP_COMMUNICATOR_COPIES,   /* who has copies of the same shards; DATA and REPLICAS are then those of a shard group */
   ZP_COMMUNICATOR_SUMS,     /* none of NCCL's: where the trainer lets shares of gradients arrive */

@@ -113,15 +113,16 @@ typedef struct zp_segment_program {
   bool keeps_gradient;   /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;  /* per entry of zp_lowered.shared */
-  int64_t products_bytes;   /* scratch memory of its products (zp_products_bytes); 0: none */
-  int64_t statistics;       /* of one instance: zp_statistics of its own parameters, and of them, */
-  int64_t split_statistics; /* of those that tensor ranks share */
-  int64_t update_bytes;     /* of the transient region, that the update works in for one instance, at least */
-  double update_s;          /* priced: seconds that the update of one unit computes alongside its records (Muon) */
-  double comm_s, expert_s;  /* priced: of forward and backward, communication over tensor ranks, in expert groups */
-  double weights_s;         /* priced: of backward, what BW takes when it is split */
-  bool packed;              /* of an outline that is priced */
-  bool reads_numbers;       /* inputs that are numbers */
+  int64_t products_bytes;     /* scratch memory of its products (zp_products_bytes); 0: none */
+  int64_t statistics;         /* of one instance: zp_statistics of its own parameters, and of them, */
+  int64_t split_statistics;   /* of those that tensor ranks share */
+  int64_t update_bytes;       /* of the transient region, that the update works in for one instance, at least */
+  double update_s;            /* priced: seconds that the update of one unit computes alongside its records (Muon) */
+  double comm_s;              /* priced: of forward and backward, communication over tensor ranks, */
+  double expert_s, context_s; /* and in expert and context groups */
+  double weights_s;           /* priced: of backward, what BW takes when it is split */
+  bool packed;                /* of an outline that is priced */
+  bool reads_numbers;         /* inputs that are numbers */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node
@@ -352,8 +353,9 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
   if (!zp_schedule_splits(choice->schedule)) return 0;
   return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
 }
-/* Does the step exchange slots in an expert group? */
+/* Does the step exchange something in an expert group or a context group; in a context group? */
 bool zp_step_is_exchange(const zp_step *step);
+bool zp_step_is_of_context(const zp_step *step);
 
 /* Trained parameters that several units use, and so perhaps several stages. */
 int zp_count_ties(const zp_model *model);
