@@ -27,7 +27,7 @@ done
 # shellcheck source=examples/packages.sh
 . "$root/examples/packages.sh"
 cd "$root" || exit 1
-packages="$packages clang-format clang-tidy" # how the sources read: tests/style
+packages="$packages clang-format clang-tidy tcc" # how the sources read: tests/style; trainers of tests: support/quick_cc.sh
 install_packages || exit 1
 mkdir -p "$logs" || exit 1
 unset ZPLAN # the parts test what is built here

@@ -36,7 +36,7 @@ scratch_folders, sessions = set(), set()  # what is there at the moment
 own_objects = None if os.environ.get("KEPT_OBJECTS") else tempfile.TemporaryDirectory(prefix="zplan-objects-")
 KEPT_OBJECTS = own_objects.name if own_objects else os.environ["KEPT_OBJECTS"]
 os.environ["ZPLAN_KEPT_KERNELS"] = KEPT_OBJECTS
-# Trainers are built without optimization: that is a third to half of their build, and what computes is not their C. CPU kernels are
+# Trainers are built without optimization (tests/support/quick_cc.sh): what computes is not their C. CPU kernels are
 # LLVM's and stay as they are. Kernels of emulated GPUs are optimized a little; optimized they run in tests/unit/test_rowprog_cuda.c and
 # test_kernels_cuda*.c.
 SUPPORT = os.path.dirname(os.path.abspath(__file__))
