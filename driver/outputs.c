@@ -150,10 +150,13 @@ zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
 int zp_write_plan(zp_run_state *run, zp_json *json) {
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   if (run->options.json) zp_say(stdout, "%s\n", text);
+  if (!run->options.output) {
+    zp_json_free(json);
+    return ZP_EXIT_OK;
+  }
   zp_json_set_string(json, words_hash, hash_of_words(run->arena, json));
   text = zp_json_text(run->arena, json, true);
   zp_json_free(json);
-  if (!run->options.output) return ZP_EXIT_OK;
   if (!zp_may_replace(run, run->options.output, text)) return ZP_EXIT_ERROR;
   if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {
     zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the plan: %s", error);

@@ -102,8 +102,11 @@ static const char *shown(zp_arena *arena, const char *text, const char *but) {
   char character[ZP_SHOWN_CHARACTER];
   size_t left = strlen(text);
   for (bytes c = (bytes)text; left > 0;) {
-    size_t used = 1;
-    if (strchr(but, *c))
+    size_t used = 0;
+    while (used < left && c[used] >= 0x20 && c[used] < 0x7f) used++; /* printable as it is */
+    if (used > 0)
+      zp_buf_put(&out, (const char *)c, used);
+    else if (used = 1, strchr(but, *c))
       zp_buf_put(&out, (const char *)c, 1);
     else
       used = zp_show_character(c, left, character), zp_buf_puts(&out, character);

@@ -44,6 +44,17 @@ code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_row
 emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
+mixed precision|1|16|python3 tests/diff/bf16.py
+fp16 and its loss scale|1|16|python3 tests/diff/fp16.py
+offload|1|16|python3 tests/diff/offload.py
+schedules|1|16|python3 tests/diff/schedules.py
+ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
+context|1|16|python3 tests/diff/context.py
+bytes by link class|1|16|python3 tests/diff/links.py
+streams|1|16|python3 tests/diff/streams.py
+loss in chunks|1|16|python3 tests/diff/chunked_loss.py
+sparse attention|1|16|python3 tests/diff/sparse.py
+recomputation|1|16|python3 tests/diff/recompute.py
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
 plan-only build|1|8|python3 tests/verify/plan_only.py --build

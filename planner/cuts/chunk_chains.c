@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <math.h>
 #include "cut_space.h"
+#include "pairs.h"
 #include "provers.h"
 
 typedef struct bounding {
@@ -25,6 +26,9 @@ typedef struct bounding {
   int rounds;
   double *least;  /* [places + 1][units + 1] */
   int32_t *where; /* the same: the end before */
+  double *back,
+      *weights; /* [units + 1]: of the units before each, the two parts of backward; weights 0 when it is not split */
+  double *before, *after; /* [units + 1]: room, seconds of the place before an end and of the one after it */
 } bounding;
 
 static zp_cut_cost cost_of(const bounding *b, int64_t first, int64_t end) {
@@ -46,31 +50,45 @@ static double chain_of_cut(const bounding *b, const zp_chain *chain, const int64
   return seconds;
 }
 
-/* Seconds of all units before an end, as often as the chain passes the place. */
-static double weighed(const bounding *b, const zp_cut_weights *w, int64_t end) {
-  const zp_cut_problem *p = b->problem;
-  double forward = p->forward_s[end], work = p->work_s[end], input = p->split ? p->input_s[end] : work;
-  return w->forwards * forward + w->backwards * (input - forward) + w->weights * (work - input);
+/* Seconds of all units before each end, as often as the chain passes the place. */
+static void weigh(const bounding *b, const zp_cut_weights *w, double *seconds) {
+  const double *forward = b->problem->forward_s;
+  zp_pair forwards = zp_pair_twice(w->forwards), backwards = zp_pair_twice(w->backwards),
+          weights = zp_pair_twice(w->weights);
+  int64_t u = 0;
+  for (; u < b->units; u += 2) {
+    zp_pair sum = zp_pair_add(zp_pair_times(forwards, zp_pair_at(&forward[u])),
+                              zp_pair_times(backwards, zp_pair_at(&b->back[u])));
+    zp_pair_put(&seconds[u], zp_pair_add(sum, zp_pair_times(weights, zp_pair_at(&b->weights[u]))));
+  }
+  if (u == b->units) seconds[u] = w->forwards * forward[u] + w->backwards * b->back[u] + w->weights * b->weights[u];
 }
 
 /* Finds the cut for which the chain is shortest, into cut; its seconds. */
-static double find_least(const bounding *b, const zp_chain *chain, int64_t *cut) {
+static double find_least(bounding *b, const zp_chain *chain, int64_t *cut) {
   int64_t wide = b->units + 1;
   double messages = 0;
   for (int k = 0; k < b->places; k++) messages += chain->at[k].messages * b->problem->message_s;
   b->least[0] = 0;
+  weigh(b, &chain->at[0], b->before);
   for (int k = 1; k <= b->places; k++) {
     const double *before = &b->least[(k - 1) * wide];
     double best = HUGE_VAL;
     int32_t from = 0;
+    double *least = &b->least[k * wide], *seconds = b->before;
+    int32_t *where = &b->where[k * wide];
     int64_t last = k == b->places ? b->units : b->units - (b->places - k);
+    if (k < b->places)
+      weigh(b, &chain->at[k], b->after);
+    else
+      memset(b->after, 0, sizeof *b->after * (size_t)wide);
     for (int64_t end = k; end <= last; end++) {
       if ((k > 1 || end == 1) && before[end - 1] < best) best = before[end - 1], from = (int32_t)(end - 1);
-      double here = weighed(b, &chain->at[k - 1], end);
-      if (k < b->places) here -= weighed(b, &chain->at[k], end);
-      b->least[k * wide + end] = best + here;
-      b->where[k * wide + end] = from;
+      least[end] = best + (seconds[end] - b->after[end]);
+      where[end] = from;
     }
+    b->before = b->after;
+    b->after = seconds;
   }
   cut[b->places] = b->units;
   for (int k = b->places; k > 0; k--) cut[k - 1] = b->where[k * wide + cut[k]];
@@ -140,6 +158,19 @@ static double search(bounding *b, double enough_s) {
   return most;
 }
 
+static void find_parts(bounding *b) {
+  const zp_cut_problem *p = b->problem;
+  b->back = ZP_NEW_ARRAY(b->arena, double, b->units + 1);
+  b->weights = ZP_NEW_ARRAY(b->arena, double, b->units + 1);
+  b->before = ZP_NEW_ARRAY(b->arena, double, b->units + 1);
+  b->after = ZP_NEW_ARRAY(b->arena, double, b->units + 1);
+  for (int64_t u = 0; u <= b->units; u++) {
+    double input = p->split ? p->input_s[u] : p->work_s[u];
+    b->back[u] = input - p->forward_s[u];
+    b->weights[u] = p->work_s[u] - input;
+  }
+}
+
 zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
                                zp_cut_depth turn) {
   assert(problem->chunks > 1 && zp_cut_problem_is_sound(problem));
@@ -156,6 +187,7 @@ zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task 
   int64_t numbers = (b.places + 1) * (b.units + 1);
   b.least = ZP_NEW_ARRAY(arena, double, numbers);
   b.where = ZP_NEW_ARRAY(arena, int32_t, numbers);
+  find_parts(&b);
   double microbatches = search(&b, task->limit_s(task->user) - problem->end_s) * (1 - ZP_BOUND_SLACK);
   zp_arena_free(arena);
   return (zp_cut_proof){.bound_s = fmax(problem->bound_s, microbatches + problem->end_s)};

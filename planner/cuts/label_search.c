@@ -142,13 +142,12 @@ static void choose_labels(zp_label_search *k, pile *p, int width) {
 
 /* ---- from the back ---- */
 
-static bool joins(const zp_label_search *k, const zp_prefix_view *prefix, const double *suffix, int stage) {
+static bool joins(const zp_label_search *k, zp_prefix_view *prefix, const double *suffix, int stage) {
   return zp_labels_join(k->labels, prefix, suffix, stage, k->target_s);
 }
 
 /* The stage with every suffix that may follow it. */
-static bool add_suffixes(zp_label_search *k, int stage, const zp_prefix_view *least, const zp_stage_arc *arc,
-                         pile *found) {
+static bool add_suffixes(zp_label_search *k, int stage, zp_prefix_view *least, const zp_stage_arc *arc, pile *found) {
   const node_labels *next = labels_at(k, stage + 1, arc->end);
   bool last = stage == k->graph->pipe.stages - 1, any = false;
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);

@@ -31,45 +31,62 @@
  * and the least of several, number by number, is a bound of each of them. */
 #include <math.h>
 #include "labels.h"
+#include "pairs.h"
 
-/* A window of l stages up to b that is gone round: rounds * V_l - less; or whole rounds, and then one of `left`
- * stages. */
-typedef struct round_of {
-  double rounds, less, whole;
-  int64_t left;
-} round_of;
+/* Windows of l stages up to b that are gone round: rounds * V_l - less; or whole rounds, and then one of `left` stages.
+ * l = 1 .. N_b stand at l - 1. */
+typedef struct rounds_of {
+  double *rounds, *less, *whole;
+  int32_t *left; /* less one */
+} rounds_of;
 
 struct zp_labels {
   zp_pipe pipe;
-  double messages_s; /* up and back */
-  round_of *rounds;  /* [stages][stages + 1]: of b and l <= N_b */
-  double *between;   /* [stages]: N_b */
-  double *share;     /* [stages + 1]: 1 / l */
-  int64_t work;      /* numbers that were considered */
+  double messages_s;   /* up and back */
+  rounds_of *rounds;   /* [stages]: of b */
+  rounds_of *diagonal; /* [stages]: of windows from stage s up to b = s, s + 1, ...; whole, left: NULL */
+  double *between;     /* [stages]: N_b */
+  double *share;       /* [stages + 1]: 1 / l */
+  int64_t work;        /* numbers that were considered */
 };
 
 int64_t zp_labels_work(const zp_labels *k) { return k->work; }
 
-static const round_of *rounds_at(const zp_labels *k, int b) { return &k->rounds[(int64_t)b * (k->pipe.stages + 1)]; }
+static void find_rounds(zp_labels *k, zp_arena *arena, int b) {
+  int64_t between = zp_pipe_between(&k->pipe, b);
+  rounds_of *of = &k->rounds[b];
+  *of = (rounds_of){ZP_NEW_ARRAY(arena, double, b + 1), ZP_NEW_ARRAY(arena, double, b + 1),
+                    ZP_NEW_ARRAY(arena, double, b + 1), ZP_NEW_ARRAY(arena, int32_t, b + 1)};
+  k->between[b] = (double)between;
+  for (int64_t l = 1; l <= b + 1 && l <= between; l++) {
+    double left = (double)(between % l) / (double)l;
+    of->rounds[l - 1] = (double)(between / l) + left;
+    of->less[l - 1] = left * (double)(l - 1) * k->messages_s;
+    /* Without a rest: one stage, which takes no longer than its N_b rounds. */
+    of->whole[l - 1] = between % l ? (double)(between / l) : 0;
+    of->left[l - 1] = between % l ? (int32_t)(between % l - 1) : 0;
+  }
+  for (int stage = 0; stage <= b; stage++) {
+    k->diagonal[stage].rounds[b - stage] = of->rounds[b - stage];
+    k->diagonal[stage].less[b - stage] = of->less[b - stage];
+  }
+}
 
 zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe) {
   zp_labels *k = ZP_NEW(arena, zp_labels);
-  int64_t stages = pipe->stages;
+  int stages = pipe->stages;
   *k = (zp_labels){.pipe = *pipe,
                    .messages_s = 2 * pipe->message_s,
-                   .rounds = ZP_NEW_ARRAY(arena, round_of, stages * (stages + 1)),
+                   .rounds = ZP_NEW_ARRAY(arena, rounds_of, stages),
+                   .diagonal = ZP_NEW_ARRAY(arena, rounds_of, stages),
                    .between = ZP_NEW_ARRAY(arena, double, stages),
                    .share = ZP_NEW_ARRAY(arena, double, stages + 1)};
   for (int l = 1; l <= stages; l++) k->share[l] = 1.0 / l;
-  for (int b = 0; b < stages; b++) {
-    int64_t between = zp_pipe_between(pipe, b);
-    k->between[b] = (double)between;
-    for (int64_t l = 1; l <= b + 1 && l <= between; l++) {
-      double left = (double)(between % l) / (double)l;
-      k->rounds[b * (stages + 1) + l] = (round_of){(double)(between / l) + left, left * (double)(l - 1) * k->messages_s,
-                                                   (double)(between / l), between % l};
-    }
+  for (int stage = 0; stage < stages; stage++) {
+    k->diagonal[stage].rounds = ZP_NEW_ARRAY(arena, double, stages - stage);
+    k->diagonal[stage].less = ZP_NEW_ARRAY(arena, double, stages - stage);
   }
+  for (int b = 0; b < stages; b++) find_rounds(k, arena, b);
   return k;
 }
 
@@ -88,15 +105,29 @@ void zp_prefix_start(const zp_labels *k, double *prefix) {
 
 /* K of a prefix that ends with b; runs[l - 1] = V_l. */
 static double rounds_s(const zp_labels *k, int b, const double *runs) {
-  const round_of *rounds = rounds_at(k, b);
-  int64_t longest = longest_window(k, b, b + 1);
-  double most = 0;
-  for (int64_t l = 1; l <= longest; l++) {
-    most = zp_later(most, rounds[l].rounds * runs[l - 1] - rounds[l].less);
-    int64_t left = rounds[l].left;
-    if (left > 0) most = zp_later(most, rounds[l].whole * runs[l - 1] + runs[left - 1]);
+  const rounds_of *of = &k->rounds[b];
+  int64_t longest = longest_window(k, b, b + 1), l = 0;
+  zp_pair most = zp_pair_twice(0);
+  for (; l + 1 < longest; l += 2) {
+    zp_pair run = zp_pair_at(&runs[l]), rest = zp_pair_of(runs[of->left[l]], runs[of->left[l + 1]]);
+    zp_pair all = zp_pair_less(zp_pair_times(zp_pair_at(&of->rounds[l]), run), zp_pair_at(&of->less[l]));
+    zp_pair whole = zp_pair_add(zp_pair_times(zp_pair_at(&of->whole[l]), run), rest);
+    most = zp_pair_later(most, zp_pair_later(all, whole));
   }
-  return most;
+  double latest = zp_pair_latest(most);
+  for (; l < longest; l++) {
+    latest = zp_later(latest, of->rounds[l] * runs[l] - of->less[l]);
+    latest = zp_later(latest, of->whole[l] * runs[l] + runs[of->left[l]]);
+  }
+  return latest;
+}
+
+/* to[i] = from[i] + more. */
+static void add_to_all(double *to, const double *from, double more, int64_t n) {
+  zp_pair twice = zp_pair_twice(more);
+  int64_t i = 0;
+  for (; i + 1 < n; i += 2) zp_pair_put(&to[i], zp_pair_add(zp_pair_at(&from[i]), twice));
+  for (; i < n; i++) to[i] = from[i] + more;
 }
 
 /* done[first][last]: of the turns. The stage is passed once more for every turn that is still to come. */
@@ -118,7 +149,7 @@ void zp_prefix_extend(zp_labels *k, const double *prefix, int stage, const zp_ra
   longer[ZP_PREFIX_UPDATE] = zp_later(prefix[ZP_PREFIX_UPDATE], cost->update_s);
   runs[0] = own;
   k->work += 3 * stage;
-  for (int l = 1; l <= stage; l++) runs[l] = prefix[ZP_PREFIX_RUNS + l - 1] + passing;
+  add_to_all(runs + 1, prefix + ZP_PREFIX_RUNS, passing, stage);
   extend_done(prefix + ZP_PREFIX_DONE, passing, turn, done);
   if (zp_pipe_between(&k->pipe, stage) < 1) {
     done[3] = zp_later(done[3], longer[ZP_PREFIX_WORK] + zp_later(turn[0], turn[1]));
@@ -151,67 +182,79 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
   runs[0] = own;
   k->work += 4 * count;
   peaks[0] = own + (zp_pipe_between(&k->pipe, stage) < 1 ? zp_later(turn[0], turn[1]) : turn[0] + turn[1]);
-  for (int j = 1; j < count; j++) {
-    runs[j] = suffix[ZP_SUFFIX_RUNS + j - 1] + passing;
-    peaks[j] = suffix[ZP_SUFFIX_RUNS + count - 1 + j - 1] + passing;
+  if (!last) {
+    add_to_all(runs + 1, suffix + ZP_SUFFIX_RUNS, passing, count - 1);
+    add_to_all(peaks + 1, suffix + ZP_SUFFIX_RUNS + count - 1, passing, count - 1);
   }
-  double done = last ? 0 : suffix[ZP_SUFFIX_DONE] + passing;
-  for (int j = 0; j < count; j++) {
-    const round_of *round = &rounds_at(k, stage + j)[j + 1];
-    done = zp_later(done, peaks[j] + round->rounds * runs[j] - round->less);
+  const rounds_of *of = &k->diagonal[stage];
+  zp_pair most = zp_pair_twice(last ? 0 : suffix[ZP_SUFFIX_DONE] + passing);
+  int j = 0;
+  for (; j + 1 < count; j += 2) {
+    zp_pair end = zp_pair_add(zp_pair_at(&peaks[j]), zp_pair_times(zp_pair_at(&of->rounds[j]), zp_pair_at(&runs[j])));
+    most = zp_pair_later(most, zp_pair_less(end, zp_pair_at(&of->less[j])));
   }
+  double done = zp_pair_latest(most);
+  if (j < count) done = zp_later(done, peaks[j] + of->rounds[j] * runs[j] - of->less[j]);
   longer[ZP_SUFFIX_DONE] = done;
 }
 
 /* ---- both ---- */
 
-/* The highest mean of a window that ends with the prefix: seconds a stage. */
-static double highest_mean(zp_labels *k, const double *own, int stages) {
-  double most = 0;
-  for (int i = 0; i < stages; i++) most = zp_later(most, own[i] * k->share[i + 1]);
-  k->work += stages;
-  return most;
+zp_prefix_view zp_prefix_view_of(zp_labels *k, const double *prefix, int stage) {
+  k->work += stage;
+  return (zp_prefix_view){prefix, -1};
 }
 
-zp_prefix_view zp_prefix_view_of(zp_labels *k, const double *prefix, int stage) {
-  return (zp_prefix_view){prefix, highest_mean(k, prefix + ZP_PREFIX_RUNS, stage)};
+/* The highest mean of a window that ends with the prefix: seconds a stage. */
+static double highest_mean(const zp_labels *k, zp_prefix_view *view, int stages) {
+  const double *own = view->label + ZP_PREFIX_RUNS;
+  if (view->highest_mean_s >= 0) return view->highest_mean_s;
+  zp_pair most = zp_pair_twice(0);
+  int i = 0;
+  for (; i + 1 < stages; i += 2)
+    most = zp_pair_later(most, zp_pair_times(zp_pair_at(&own[i]), zp_pair_at(&k->share[i + 1])));
+  double latest = zp_pair_latest(most);
+  if (i < stages) latest = zp_later(latest, own[i] * k->share[i + 1]);
+  return view->highest_mean_s = latest;
+}
+
+/* Windows from the prefix into the suffix, up to stage + j: none takes as long as is left alongside its peak? */
+static bool windows_up_to(zp_labels *k, zp_prefix_view *prefix, double inside, double left, int stage, int j) {
+  int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1, i = 0;
+  const double *own = prefix->label + ZP_PREFIX_RUNS, *rounds = k->rounds[stage + j].rounds + j + 1,
+               *less = k->rounds[stage + j].less + j + 1;
+  double most = zp_later(prefix->highest_mean_s, inside * k->share[j + 1]) * k->between[stage + j];
+  if (left <= 0) return false;
+  if (longest <= 0 || most * (1 + ZP_ROUNDING) < left) return true;
+  k->work += longest;
+  zp_pair insides = zp_pair_twice(inside), lefts = zp_pair_twice(left);
+  for (; i + 1 < longest; i += 2) { /* no maximum: that would wait for the one before it */
+    zp_pair window = zp_pair_times(zp_pair_at(&rounds[i]), zp_pair_add(zp_pair_at(&own[i]), insides));
+    if (zp_pair_any_reaches(zp_pair_less(window, zp_pair_at(&less[i])), lefts)) return false;
+  }
+  return i == longest || rounds[i] * (own[i] + inside) - less[i] < left;
 }
 
 /* A window's rounds take no longer than its mean for every micro-batch between, and its mean is no higher than those of
- * its two sides. True for nearly all that are below. */
-static bool means_are_below(const zp_labels *k, double mean, const double *suffix, int stage, double time_s) {
-  int count = k->pipe.stages - stage;
+ * its two sides. Most windows are below by that. */
+static bool windows_are_below(zp_labels *k, zp_prefix_view *prefix, const double *suffix, int stage, double time_s) {
+  int count = k->pipe.stages - stage, j = 0;
   const double *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
-  bool below = true;
-  for (int j = 0; j < count; j++) {
-    double most = zp_later(mean, (runs[j] + k->messages_s) * k->share[j + 1]) * k->between[stage + j];
-    below &= (zp_later(most, 0) * (1 + ZP_ROUNDING) + peaks[j]) * (1 + ZP_ROUNDING) < time_s;
-  }
-  return below;
-}
-
-/* Windows from the prefix into the suffix. */
-static bool windows_are_below(zp_labels *k, const zp_prefix_view *prefix, const double *suffix, int stage,
-                              double before, double deadline_s) {
-  int count = k->pipe.stages - stage;
-  const double *own = prefix->label + ZP_PREFIX_RUNS, *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
+  zp_pair means = zp_pair_twice(highest_mean(k, prefix, stage)), messages = zp_pair_twice(k->messages_s),
+          zeros = zp_pair_twice(0), rounding = zp_pair_twice(1 + ZP_ROUNDING), times = zp_pair_twice(time_s);
   k->work += count;
-  if (means_are_below(k, prefix->highest_mean_s, suffix, stage, deadline_s - before)) return true;
-  for (int j = 0; j < count; j++) {
-    double left = deadline_s - before - peaks[j], inside = runs[j] + k->messages_s;
-    if (left <= 0) return false;
-    int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1;
-    double most = zp_later(prefix->highest_mean_s, inside * k->share[j + 1]) * k->between[stage + j];
-    if (longest <= 0 || most * (1 + ZP_ROUNDING) < left) continue;
-    const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
-    k->work += longest;
-    for (int64_t i = 0; i < longest; i++) /* no maximum: that would wait for the one before it */
-      if (rounds[i].rounds * (own[i] + inside) - rounds[i].less >= left) return false;
+  for (; j + 1 < count; j += 2) {
+    zp_pair inside = zp_pair_add(zp_pair_at(&runs[j]), messages), left = zp_pair_less(times, zp_pair_at(&peaks[j]));
+    zp_pair most = zp_pair_later(means, zp_pair_times(inside, zp_pair_at(&k->share[j + 1])));
+    most = zp_pair_later(zp_pair_times(most, zp_pair_at(&k->between[stage + j])), zeros);
+    if (!zp_pair_any_reaches(zp_pair_times(most, rounding), left)) continue;
+    for (int i = j; i < j + 2; i++)
+      if (!windows_up_to(k, prefix, runs[i] + k->messages_s, time_s - peaks[i], stage, i)) return false;
   }
-  return true;
+  return j == count || windows_up_to(k, prefix, runs[j] + k->messages_s, time_s - peaks[j], stage, j);
 }
 
-bool zp_labels_join(zp_labels *k, const zp_prefix_view *view, const double *suffix, int stage, double target_s) {
+bool zp_labels_join(zp_labels *k, zp_prefix_view *view, const double *suffix, int stage, double target_s) {
   const double *prefix = view->label;
   if (stage == k->pipe.stages) return zp_prefix_bound(prefix) < target_s;
   k->work += 8;
@@ -224,17 +267,20 @@ bool zp_labels_join(zp_labels *k, const zp_prefix_view *view, const double *suff
   longest = zp_later(longest, prefix[ZP_PREFIX_WORK] + zp_later(first, last));
   double before = prefix[ZP_PREFIX_WORK] + message;
   longest = zp_later(longest, before + suffix[ZP_SUFFIX_DONE]);
-  return longest < deadline && windows_are_below(k, view, suffix, stage, before, deadline);
+  return longest < deadline && windows_are_below(k, view, suffix, stage, deadline - before);
 }
 
 /* ---- vectors ---- */
 
 int64_t zp_label_above(const double *a, const double *b, int64_t length) {
   int64_t i = 0;
+  while (i + 1 < length && !zp_pair_any_above(zp_pair_at(&a[i]), zp_pair_at(&b[i]))) i += 2;
   while (i < length && a[i] <= b[i]) i++;
   return i;
 }
 
 void zp_label_merge(double *a, const double *b, int64_t length) {
-  for (int64_t i = 0; i < length; i++) a[i] = a[i] < b[i] ? a[i] : b[i];
+  int64_t i = 0;
+  for (; i + 1 < length; i += 2) zp_pair_put(&a[i], zp_pair_sooner(zp_pair_at(&a[i]), zp_pair_at(&b[i])));
+  if (i < length) a[i] = zp_sooner(a[i], b[i]);
 }

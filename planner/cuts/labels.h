@@ -94,11 +94,11 @@ void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const 
 /* A label of the stages before `stage` that is held against many suffixes. */
 typedef struct zp_prefix_view {
   const double *label;
-  double highest_mean_s; /* of its last stages, of any number of them: seconds a stage */
+  double highest_mean_s; /* of its last stages, of any number of them: seconds a stage; < 0: not asked for yet */
 } zp_prefix_view;
 zp_prefix_view zp_prefix_view_of(zp_labels *labels, const double *prefix, int stage);
 /* May a plan be below the target whose stages before `stage` are these and whose stages from it on are those? */
-bool zp_labels_join(zp_labels *labels, const zp_prefix_view *prefix, const double *suffix, int stage, double target_s);
+bool zp_labels_join(zp_labels *labels, zp_prefix_view *prefix, const double *suffix, int stage, double target_s);
 /* Bound of the step, from the label of all stages. */
 double zp_prefix_bound(const double *prefix);
 /* Numbers that were considered so far. */

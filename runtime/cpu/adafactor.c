@@ -20,26 +20,21 @@ typedef enum pass { SUMS, SQUARES, APPLY } pass;
 /* Elements [begin, end) of the tensor's own part, which are neighbours in the tensor from element `global` on. */
 static void work_on(const work *w, const zpr_factored *t, pass which, int64_t begin, int64_t end, int64_t global,
                     double sums[2]) {
-  zpr *c = w->c;
-  const zpr_stage *s = c->stage;
   zpk_rows at = {.rows = t->has.height, .cols = t->has.width, .first = global, .count = end - begin};
-  bool mixed = zpk_is_narrow(w->rule.dtype);
-  int64_t size = zpk_bytes(w->rule.dtype), real = zpk_real_bytes(w->rule.dtype), here = t->own.begin + begin,
-          state = (here + t->own.to_state) * real;
-  const char *grad = (char *)zpr_at(c, s->grads) + here * zpr_gradient_bytes(c);
-  char *weights = (char *)zpr_at(c, s->params) + (here + t->own.to_params) * size,
-       *param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
+  zpr_block here = t->own;
+  here.begin += begin;
+  zpr_block_arrays x = zpr_arrays_of(w->c, &here);
   switch (which) {
   case SUMS:
-    zpk_adafactor_sums(&w->rule, &at, grad, t->has.rows > 0 ? w->sums + t->sums : NULL,
+    zpk_adafactor_sums(&w->rule, &at, x.grad, t->has.rows > 0 ? w->sums + t->sums : NULL,
                        w->sums + t->sums + t->has.rows);
     break;
-  case SQUARES: zpk_adafactor_squares(&w->rule, &at, param, grad, w->rows, w->cols, sums); break;
+  case SQUARES: zpk_adafactor_squares(&w->rule, &at, x.param, x.grad, w->rows, w->cols, sums); break;
   case APPLY:
-    zpk_adafactor_apply(&w->rule, &at, param, grad, w->rule.beta1 > 0 ? (char *)zpr_at(c, s->moment1) + state : NULL,
-                        w->rows, w->cols, w->factor);
-    if (w->rule.ema > 0) zpk_average(&w->rule, param, (char *)zpr_at(c, s->average) + state, 0, at.count);
-    if (mixed) zpk_round(w->rule.dtype, (const float *)(const void *)param, (uint16_t *)(void *)weights, at.count);
+    zpk_adafactor_apply(&w->rule, &at, x.param, x.grad, w->rule.beta1 > 0 ? x.m : NULL, w->rows, w->cols, w->factor);
+    if (w->rule.ema > 0) zpk_average(&w->rule, x.param, x.average, 0, at.count);
+    if (x.weight)
+      zpk_round(w->rule.dtype, (const float *)(const void *)x.param, (uint16_t *)(void *)x.weight, at.count);
     break;
   }
 }

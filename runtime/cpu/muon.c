@@ -28,20 +28,17 @@ typedef struct muon_work {
 static zpk_dtype real_of(const zpr *c) { return zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype; }
 
 static muon_work work_of(zpr *c, const zpr_block *block, const zpk_update *rule) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + (block->begin + block->to_params) * size;
+  zpr_block_arrays x = zpr_arrays_of(c, block);
   return (muon_work){.c = c,
                      .rule = rule,
                      .real = real_of(c),
                      .elements = block->end - block->begin,
-                     .grad = (char *)zpr_at(c, s->grads) + block->begin * zpr_gradient_bytes(c),
-                     .m = (char *)zpr_at(c, s->moment1) + state,
-                     .x = (char *)zpr_at(c, s->moment2) + state,
-                     .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
-                     .weights = mixed ? weights : NULL,
-                     .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL};
+                     .grad = x.grad,
+                     .m = x.m,
+                     .x = x.v,
+                     .param = x.param,
+                     .weights = x.weight,
+                     .average = rule->ema > 0 ? x.average : NULL};
 }
 
 static int64_t pieces_of(int64_t elements) { return (elements + PIECE - 1) / PIECE; }

@@ -79,13 +79,13 @@ void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t
   enum { TILE = ZPD_TRANSPOSE_TILE };
   zpd_transpose_args a = {.x = x, .y = y, .samples = samples, .rows = rows, .cols = cols};
   int64_t tiles = samples * ((rows + TILE - 1) / TILE) * ((cols + TILE - 1) / TILE);
-  zpr_launch(c, &c->state->device->kernels.transpose, &a, sizeof a, zpr_grid(c, tiles), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, transpose, &a, zpr_grid(c, tiles));
 }
 
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat) {
   assert(rows >= 1 && cols >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));
   zpd_squared_error_args a = {.x = x, .target = target, .to = stat, .rows = rows, .cols = cols};
-  zpr_launch(c, &c->state->device->kernels.squared_error, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, squared_error, &a, zpr_grid(c, rows));
   zpr_cuda_show_errors(c, loss, stat, rows);
 }
 
@@ -96,7 +96,5 @@ void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target,
   double weight = there ? c->token_weight[loss] * zpr_loss_weight(c->program, loss) : zpr_gradient_weight(c, loss);
   zpd_squared_error_args a = {
       .x = x, .target = target, .to = dx, .rows = rows, .cols = cols, .scale = weight * share, .loss_scale = there};
-  int64_t groups = (rows * cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, &c->state->device->kernels.squared_error_grad, &a, sizeof a, zpr_grid(c, groups), 1, 1,
-             ZPD_FLAT_THREADS);
+  ZPR_START(c, squared_error_grad, &a, zpr_flat_blocks(c, rows * cols));
 }

@@ -194,20 +194,6 @@ Test(kernels_cuda, positions) {
 static const int64_t counts[] = {0, 1, 3, 4, 1023, 1024, 1025, 5000};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-Test(kernels_cuda, fill) {
-  for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int i = 0; i < COUNTS; i++)
-      for (int64_t shift = 0; shift < 2; shift++) {
-        int64_t n = counts[i], e = zpk_bytes((zpk_dtype)dtype), all = n + shift + 1;
-        char *y = numbers((zpk_dtype)dtype, all, 7), *want = copy_of((zpk_dtype)dtype, y, all);
-        zpk_fill((zpk_dtype)dtype, want + shift * e, -2.5, n);
-        zpd_flat a = {.y = y + shift * e, .value = -2.5, .count = n};
-        launch((zpk_dtype)dtype, "zpd_fill", &a, 3);
-        cr_expect_arr_eq(y, want, (size_t)(all * e), "%d elements filled, shift %d", (int)n, (int)shift);
-        free(y), free(want);
-      }
-}
-
 /* Every place of the own part among the others, which are further apart than they are long. */
 Test(kernels_cuda, sum_parts) {
   enum { RANKS = 4, N = 700, SLOT = 800 };

@@ -54,7 +54,6 @@ static const char *const kernels[] = {
     "zpd_lamb_moments",
     "zpd_decide",
     "zpd_sum_parts",
-    "zpd_fill",
     "zpd_gate_choose",
     "zpd_gate_places",
     "zpd_gate_grad",
@@ -105,7 +104,7 @@ enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
 static void check(const char *text, int n_kernels, const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
-  if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
+  if (!zp_nvrtc_use(arena, NULL, &error)) cr_skip_test("%s", error);
   char *log = compile(arena, text, arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
   for (int i = 0; i < n_kernels; i++) {
@@ -234,7 +233,7 @@ Test(kernels_cuda_nvrtc, older_gpus_have_the_other_kernels) {
   skip_until_long(); /* kernels of f32; which ones is decided in ten lines of zpd_kernels.cuh */
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
-  if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
+  if (!zp_nvrtc_use(arena, NULL, &error)) cr_skip_test("%s", error);
   const char *log =
       compile(arena, "#define ZPD_TENSOR_CORES\n#include \"zpd_kernels.cuh\"\n", "sm_75", 16, "-DZPD_F16");
   cr_expect_not_null(strstr(log, "'zpd_attention_grad_kv'"));

@@ -474,12 +474,6 @@ typedef struct zpd_local {
   double rate; /* add: the weight of this step; mean, weights: the sum of all weights */
 } zpd_local;   /* kernels zpd_local_add, zpd_local_mean, zpd_local_weights: a thread an element, grid-stride */
 
-typedef struct zpd_flat {
-  void *y;
-  double value;
-  zpd_int count;
-} zpd_flat; /* kernel zpd_fill */
-
 /* mine = x[0] + x[1] + ... + x[n - 1] in this order, gradients, which are `real`: x[me] is mine, x[r] the others'
  * elements from r * slot; and after them what was rounded to the type of operands, NULL: nothing. */
 typedef struct zpd_rank_sum {

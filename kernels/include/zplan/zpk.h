@@ -457,7 +457,6 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the
  * parts, of which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
-void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 /* Elements [begin, end) of those that the arguments say (zpd.h). */
 struct zpd_stochastic;
 void zpk_add_stochastic(const struct zpd_stochastic *a, int64_t begin, int64_t end);
