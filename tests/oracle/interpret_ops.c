@@ -414,13 +414,6 @@ static void split(zp_interpreter *in, const zp_node *node) {
              sizeof(double) * (size_t)part);
 }
 
-/* Graphs of context groups alone have such a node, and groups are of one here. */
-static void in_a_group_of_one(zp_interpreter *in, const zp_node *node) {
-  (void)in;
-  (void)node;
-  assert(false);
-}
-
 const zp_oracle zp_oracle_MATMUL = {.node = matmul};
 const zp_oracle zp_oracle_MATMUL_DGRAD = {.node = matmul_dgrad};
 const zp_oracle zp_oracle_MATMUL_WGRAD = {.node = matmul_wgrad};
@@ -441,7 +434,6 @@ const zp_oracle zp_oracle_ALL_REDUCE = {.node = copy};
 const zp_oracle zp_oracle_ENTER = {.node = copy};
 const zp_oracle zp_oracle_ALL_GATHER_SEQ = {.node = copy};
 const zp_oracle zp_oracle_REDUCE_SCATTER_SEQ = {.node = copy};
-const zp_oracle zp_oracle_GATHER_CHOICES = {.node = in_a_group_of_one};
 const zp_oracle zp_oracle_SPREAD_SLOTS = {.node = copy};
 const zp_oracle zp_oracle_RETURN_SLOTS = {.node = copy};
 const zp_oracle zp_oracle_SPREAD_HEADS = {.node = copy}; /* of a group of one */
