@@ -137,7 +137,21 @@ def check_experts(tally, folder):
     tally.check("gates that count their own positions alone are found", max(errors) > 1e3 * trainings.BOUNDS["fp64"]["loss"], errors)
 
 
+def check_exports(tally, folder):
+    """Context, experts over context x data ranks: as flags of Megatron-LM; DeepSpeed has none."""
+    plan = os.path.join(folder, "exported.json")
+    settings = ("context=2", "plan.data=8", "plan.expert=8", "tensor=1", "pipeline=1", "batch=32", "model.layers=4", "model.capacity=4")
+    words = [word for setting in settings for word in ("--set", setting)]
+    model = os.path.join(harness.ROOT, "examples", "mixtral_8x7b.dz")
+    made = harness.zplan("plan", model, "--gpus", 16, *words, "--for", "megatron", "-o", plan)
+    megatron, deepspeed = harness.zplan("export", "megatron", plan), harness.zplan("export", "deepspeed", plan)
+    flags = ("--context-parallel-size 2", "--cp-comm-type a2a", "--expert-model-parallel-size 8")
+    tally.check("exported to Megatron-LM", made.status == megatron.status == 0 and all(flag in megatron.out for flag in flags), megatron.tail())
+    tally.check("refused for DeepSpeed", deepspeed.status == 1 and "context 2: DeepSpeed" in deepspeed.err, deepspeed.tail())
+
+
 def checks(tally, folder):
+    check_exports(tally, folder)
     check_refusals(tally, folder)
     check_search(tally)
     check_experts(tally, folder)
