@@ -52,8 +52,8 @@ build() { # PRESET OPTION: counts as one test
 }
 
 # shellcheck disable=SC2317 # called through part
-unit() { # PRESET JOBS
-  ctest --test-dir "build/$1" -j"$2" --output-on-failure
+unit() { # PRESET JOBS: in the background, where TERM then ends CTest and not a shell that waits for it
+  exec ctest --test-dir "build/$1" -j"$2" --output-on-failure
 }
 
 # Parts that run side by side, each on about one core: the longest first, so that none goes on alone at the end. Ranks of a training
