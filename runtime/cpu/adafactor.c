@@ -57,11 +57,9 @@ static void walk(const work *w, const zpr_factored *t, pass which, int64_t begin
   zpr_factored_walk(t, begin, end, on_neighbours, &x);
 }
 
-static void sum_tensors(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const work *w = arg;
-  for (int64_t k = begin; k < end; k++) walk(w, &w->t[k], SUMS, 0, w->t[k].own.end - w->t[k].own.begin, NULL);
-}
+ZPR_TASK_EACH(sum_tensors, work, walk(a, &a->t[i], SUMS, 0, a->t[i].own.end - a->t[i].own.begin, NULL))
+
+static int64_t begin_of(int64_t piece) { return piece * PIECE; }
 
 static int64_t end_of(const zpr_factored *t, int64_t piece) {
   int64_t n = t->own.end - t->own.begin;
@@ -78,11 +76,7 @@ static void square_pieces(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-static void apply_pieces(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const work *w = arg;
-  for (int64_t i = begin; i < end; i++) walk(w, w->t, APPLY, i * PIECE, end_of(w->t, i), NULL);
-}
+ZPR_TASK_EACH(apply_pieces, work, walk(a, a->t, APPLY, begin_of(i), end_of(a->t, i), NULL))
 
 static int64_t pieces_of(const zpr_factored *t) { return (t->own.end - t->own.begin + PIECE - 1) / PIECE; }
 

@@ -5,17 +5,7 @@
 
 void zpr_move_positions(zpr *c, const zpk_positions *positions) {
   zpk_positions p = zpk_clip_positions(positions);
-  zpd_positions a = {.from = p.from,
-                     .to = p.to,
-                     .from_S = p.from_S,
-                     .from_at = p.from_at,
-                     .to_S = p.to_S,
-                     .to_at = p.to_at,
-                     .n = p.n,
-                     .shared = p.shared,
-                     .samples = p.samples,
-                     .cols = p.cols};
-  if (p.n > 0) ZPR_START(c, move_positions, &a, zpr_grid(c, p.samples * p.n));
+  if (p.n > 0) ZPR_START(c, move_positions, &p, zpr_grid(c, p.samples * p.n));
 }
 
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y) {
