@@ -40,7 +40,7 @@ typedef struct zp_options {
   zp_strings models;           /* every --model (load.model: the last) */
   const char *machine;         /* --machine; NULL: the file's cluster */
   const char *machine_cluster; /* how its block is called */
-  bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
+  bool json, resume, accept_changes, overwrite, check, check_memory, message_json;
   int color;              /* -1 auto, 0, 1 */
   int top;                /* -1: not given */
   int64_t steps;          /* -1: the file's */

@@ -9,33 +9,58 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void print_help(FILE *out) {
-  fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n"
-               "To begin:\n"
-               "  zplan plan --model llama3-8b --machine dgx-h100 --gpus 64\n"
-               "                   a published model on a machine, without a file\n"
-               "  zplan new text BOOK.txt\n"
-               "                   a small GPT that learns your own text on this machine\n\n"
-               "Commands:\n");
+static void put_lines(zp_arena *arena, FILE *out, const char *lines) {
+  zp_run_state run = {.arena = arena};
+  zp_print_lines(&run, out, lines);
+}
+
+/* Words that go together in a synopsis, `[-o FILE]`, and those of a text of several lines. */
+static const char *flowing(zp_arena *arena, const char *text) {
+  zp_buf out = zp_buf_new(arena);
+  int depth = 0;
+  for (const char *p = text; *p; p++) {
+    depth += (*p == '[') - (*p == ']');
+    if (*p == ' ' && depth > 0)
+      zp_buf_puts(&out, ZP_GLUE);
+    else
+      zp_buf_printf(&out, "%c", *p == '\n' ? ' ' : *p);
+  }
+  return out.data;
+}
+
+static void print_help(zp_arena *arena, FILE *out) {
+  zp_buf text = zp_buf_new(arena);
+  zp_buf_puts(&text, "zplan: plans, generates and runs the parallel training of large models\n\n"
+                     "To begin:\n"
+                     "  zplan plan --model llama3-8b --machine dgx-h100 --gpus 64\n"
+                     "                   a published model on a machine, without a file\n"
+                     "  zplan new text BOOK.txt\n"
+                     "                   a small GPT that learns your own text on this machine\n\n"
+                     "Commands:\n");
   for (int i = 0; i < zp_verb_count(); i++) {
     const zp_verb *v = zp_verb_at(i);
     const char *gap = *v->arguments ? " " : "";
-    zp_say(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
+    zp_buf_printf(&text, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap,
+                  flowing(arena, v->arguments), v->does);
   }
-  zp_say(out,
-         "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
-         "`zplan --version`; `zplan explain WORD` explains a key, a flag or an error.\n"
-         "\nExit status: %s\n",
-         zp_exit_statuses);
+  zp_buf_printf(&text,
+                "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
+                "`zplan --version`; `zplan explain WORD` explains a key, a flag or an error.\n"
+                "\nExit status  %s\n",
+                flowing(arena, zp_exit_statuses));
+  put_lines(arena, out, text.data);
 }
 
-static void print_verb_help(const zp_verb *verb) {
-  zp_say(stdout, "zplan %s%s%s\n\n%s\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments, verb->does);
+static void print_verb_help(zp_arena *arena, const zp_verb *verb) {
+  zp_buf text = zp_buf_new(arena);
+  zp_buf_printf(&text, "zplan %s%s%s\n\n%s\n\n", verb->name, *verb->arguments ? " " : "",
+                flowing(arena, verb->arguments), verb->does);
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option o = zp_option_at(i);
     if (zp_verb_takes(verb->name, i))
-      zp_say(stdout, "  %s%s%s\n      %s\n", o.name, o.value ? " " : "", o.value ? o.value : "", o.help);
+      zp_buf_printf(&text, "  %s%s%s\n      %s\n", o.name, o.value ? " " : "", o.value ? o.value : "", o.help);
   }
+  put_lines(arena, stdout, text.data);
 }
 
 /* What was printed must have arrived. */
@@ -107,11 +132,11 @@ static bool is_version(const char *word) {
 static int help(zp_arena *arena, const char *word) {
   const zp_verb *v = word ? zp_find_verb(word) : NULL;
   if (v)
-    print_verb_help(v);
+    print_verb_help(arena, v);
   else if (word)
     return unknown_verb(arena, word);
   else
-    print_help(stdout);
+    print_help(arena, stdout);
   return ZP_EXIT_OK;
 }
 
@@ -122,7 +147,7 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   if (!v && first_verb(argc, argv) > 0) return verb_behind(argc, argv);
   if (!v) v = zp_find_verb("plan");
   if (asks_for_help(argc - first, argv + first)) {
-    print_verb_help(v);
+    print_verb_help(arena, v);
     return ZP_EXIT_OK;
   }
   zp_run_state run = {.arena = arena, .command = v->name, .words = argv + first, .n_words = argc - first};
@@ -143,7 +168,7 @@ int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error of the write, after which nothing half-written is left */
   zp_arena *arena = zp_arena_new("command");
   if (argc < 2) {
-    print_help(stderr);
+    print_help(arena, stderr);
     status = ZP_EXIT_USAGE;
   } else if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
     status = help(arena, argc > 2 && argv[1][0] != '-' ? argv[2] : NULL);

@@ -60,7 +60,6 @@ static bool parse_range(const char *option, const char *text, int *low, int *hig
 bool zp_parse_devices(zp_run_state *run, const char *option, const char *text) {
   zp_options *o = &run->options;
   bool range = strstr(text, "..") != NULL;
-  o->ranks_given = true;
   o->gpus_auto = strcmp(text, "auto") == 0;
   o->gpus_low = o->gpus_high = 0;
   o->load.gpus = 0;

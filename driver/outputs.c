@@ -131,7 +131,10 @@ bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
   if (!zp_may_replace(run, path, text)) return false;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
     zp_result_text(run, text[0] == '<' ? "html" : "trace", path);
-    return zp_say(stdout, "%s\n", path), true;
+    const zp_verb *verb = zp_find_verb(run->command);
+    bool document = run->options.json && verb->has_document; /* then nothing else goes there */
+    if (!document) zp_say(stdout, "%s\n", path);
+    return true;
   }
   zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
   return zp_flush_diags(run);

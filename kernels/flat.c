@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arithmetic on flat buffers: sum of squares, addition, sums of several arrays, fill. */
+/* Arithmetic on flat buffers: sum of squares, addition, sums of several arrays. */
 #include "clones.h"
 
 #include <assert.h>
@@ -26,11 +26,6 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
     at = next;
   }
   return sum;
-}
-
-void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) {
-  assert(dtype <= ZPK_F16 && count >= 0);
-  ZPK_BY_DTYPE(dtype, fill, y, value, count);
 }
 
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end) {

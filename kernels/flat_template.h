@@ -12,10 +12,6 @@ ZPK_CLONES static double NAME(block_squares)(const ELEM *restrict x, int64_t cou
   return lane[0];
 }
 
-static void NAME(fill)(ELEM *y, double value, int64_t count) {
-  for (int64_t i = 0; i < count; i++) y[i] = PUT((REAL)value);
-}
-
 /* Columns in blocks that stay in registers or the nearest cache, so that a sum is rounded to ELEM once. */
 ZPK_CLONES static void NAME(sum_parts)(ELEM *out, const void *const *part, int n, int64_t begin, int64_t end) {
   REAL sum[BLOCK_SUMS];

@@ -49,7 +49,7 @@ static void NAME(row)(const ELEM *x, int64_t n, zpk_reduction kind, REAL *max, R
 /* max and sum of `count` lines side by side, what of them the kind wants. */
 static void NAME(lines)(const zpk_reduce_args *a, const ELEM *x, int64_t count, REAL *max, REAL *sum) {
   if (a->inner == 1) {
-    NAME(row)(x, a->n, a->kind, max, sum);
+    NAME(row)(x, a->n, (zpk_reduction)a->kind, max, sum);
     return;
   }
   if (a->kind != ZPK_SUM) NAME(largest)(x, a->n, a->inner, count, max);

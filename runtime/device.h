@@ -105,6 +105,14 @@ typedef struct zpr_block {
   bool counted;    /* in the norm: otherwise somebody else counts the same elements, or nobody does (sign_rate) */
   bool orthogonal; /* Muon's, whose update is not element by element (optimizer/muon.h) */
 } zpr_block;
+/* A block's elements on the device, from its first one on. */
+typedef struct zpr_block_arrays {
+  char *param;           /* what is updated: the f32 master copy of 16-bit weights, */
+  char *weight;          /* and these, to which it is rounded; else NULL */
+  char *grad;            /* of zpr_gradient_type */
+  char *m, *v, *average; /* NULL: there is none */
+} zpr_block_arrays;
+zpr_block_arrays zpr_arrays_of(zpr *c, const zpr_block *block);
 /* What the optimizer keeps of the elements on the device, by ZPK_MOMENT1 ...; NULL: not such an array
  * (offload/state_home.c). */
 void zpr_moments_here(zpr *c, void *moment[ZPK_MOMENTS]);

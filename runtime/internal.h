@@ -208,6 +208,15 @@ int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collect
 
 /* ---- threads (pool.c) ---- */
 typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
+/* The task `name` that gives its range to a kernel: `call` has begin, end and `a`, the `type` that arg is. */
+#define ZPR_TASK(name, type, call)                                                                                     \
+  static void name(void *arg, int64_t begin, int64_t end, int worker) {                                                \
+    const type *a = arg;                                                                                               \
+    (void)worker;                                                                                                      \
+    call;                                                                                                              \
+  }
+/* A task with such a call for every item i of its range. */
+#define ZPR_TASK_EACH(name, type, call) ZPR_TASK(name, type, for (int64_t i = begin; i < end; i++) call)
 /* spin: workers watch for the next task for some microseconds before they sleep; false when ranks share cores. */
 typedef struct zpr_pool zpr_pool;
 zpr_pool *zpr_pool_open(zpr *c, int threads, bool spin);

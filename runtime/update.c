@@ -271,6 +271,20 @@ void zpr_update_catch_up(zpr *c) {
   if (c->program->share_weights) c->program->share_weights(c);
 }
 
+zpr_block_arrays zpr_arrays_of(zpr *c, const zpr_block *b) {
+  const zpr_stage *s = c->stage;
+  bool mixed = zpk_is_narrow(c->program->dtype);
+  int64_t state = (b->begin + b->to_state) * zpk_real_bytes(c->program->dtype);
+  char *weights = (char *)zpr_at(c, s->params) + (b->begin + b->to_params) * zpk_bytes(c->program->dtype);
+  return (zpr_block_arrays){.param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
+                            .weight = mixed ? weights : NULL,
+                            .grad = (char *)zpr_at(c, s->grads) + b->begin * zpr_gradient_bytes(c),
+                            .m = s->moment1 >= 0 ? (char *)zpr_at(c, s->moment1) + state : NULL,
+                            .v = s->moment2 >= 0 ? (char *)zpr_at(c, s->moment2) + state : NULL,
+                            .average =
+                                c->program->ema > 0 && s->average >= 0 ? (char *)zpr_at(c, s->average) + state : NULL};
+}
+
 bool zpr_runs_ahead(const zpr *c) { return c->state->updater->runs_ahead; }
 
 static zpk_update rule_of(const zpr *c, double lr) {

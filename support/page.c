@@ -83,7 +83,7 @@ void zp_page_words(zp_page *page, int indent, int column, const char *text) {
     }
     size_t len = word_length(shown);
     int columns = zp_columns(zp_strndup(out->arena, shown, len)), gap = begins ? 0 : 1;
-    if (column > indent && column + gap + columns > page->text_width) {
+    if ((!begins || column > indent) && column + gap + columns > page->text_width) {
       zp_buf_printf(out, "\n%*s", indent, "");
       column = indent;
       begins = true;

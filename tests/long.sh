@@ -37,13 +37,24 @@ plans against the search|2|8|python3 tests/fuzz/plans.py --count 384000 --instan
 faults of every call|2|16|python3 tests/fault/calls.py --every 1
 keys of configurations|1|16|python3 tests/interop/config_keys.py --all
 command|1|8|python3 tests/verify/command.py
-counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_counts\$
+counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(counts|work)\$
 searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|least_parts))\$
-texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_kernels_cuda_nvrtc\$
+texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(kernels_cuda_nvrtc|cuda_compile)\$
 code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_rowprog_(llvm|targets)\$
 emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
+mixed precision|1|16|python3 tests/diff/bf16.py
+fp16 and its loss scale|1|16|python3 tests/diff/fp16.py
+offload|1|16|python3 tests/diff/offload.py
+schedules|1|16|python3 tests/diff/schedules.py
+ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
+context|1|16|python3 tests/diff/context.py
+bytes by link class|1|16|python3 tests/diff/links.py
+streams|1|16|python3 tests/diff/streams.py
+loss in chunks|1|16|python3 tests/diff/chunked_loss.py
+sparse attention|1|16|python3 tests/diff/sparse.py
+recomputation|1|16|python3 tests/diff/recompute.py
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
 plan-only build|1|8|python3 tests/verify/plan_only.py --build

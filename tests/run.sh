@@ -3,9 +3,10 @@
 # Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
 # ends with the line `N passed, N failed`.
 #
-#   tests/run.sh [--no-dev] [--quick]        a line a part: checks, seconds, and seconds of processor time
+#   tests/run.sh [--no-dev] [--quick] [--whole]        a line a part: checks, seconds, and seconds of processor time
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
 #     --quick     fewer layouts: every value of every axis once
+#     --whole     whole tables of trainings; otherwise a third by turns, and every value of every setting (support/trainings.py)
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -13,10 +14,12 @@ root=$(dirname "$here")
 logs=build/test-logs
 dev=yes
 quick=
+turns=3
 for option; do
   case $option in
   --no-dev) dev=no ;;
   --quick) quick=--quick ;;
+  --whole) turns=1 ;;
   *)
     sed -n '3,/^here/s/^# \{0,1\}//p' "$0" >&2
     exit 2
@@ -36,6 +39,9 @@ export ZPLAN_CALIBRATION=none # plans do not depend on the machine; verify/calib
 export KEPT_OBJECTS="$root/build/test-objects"
 rm -rf "$KEPT_OBJECTS" && mkdir "$KEPT_OBJECTS" || exit 1
 
+# Whose turn it is follows from the commit, so that what failed fails again.
+export ZPLAN_TURN=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % turns))/$turns
+
 rm -f "$logs"/*.counts
 # shellcheck source=tests/support/parts.sh
 . "$here/support/parts.sh"
@@ -46,8 +52,8 @@ build() { # PRESET OPTION: counts as one test
 }
 
 # shellcheck disable=SC2317 # called through part
-unit() { # PRESET JOBS
-  ctest --test-dir "build/$1" -j"$2" --output-on-failure
+unit() { # PRESET JOBS: in the background, where TERM then ends CTest and not a shell that waits for it
+  exec ctest --test-dir "build/$1" -j"$2" --output-on-failure
 }
 
 # Parts that run side by side, each on about one core: the longest first, so that none goes on alone at the end. Ranks of a training

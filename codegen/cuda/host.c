@@ -17,6 +17,8 @@ static const char *compiler(void) {
   return names[0];
 }
 
+static const char *level_of(const zp_cuda_source *source) { return source->sanitize ? "-Og" : "-O2"; }
+
 /* Contraction stays off, so that every compiler rounds alike. Names of files in messages of the emulator have no
  * folders: the object is the same wherever zplan is installed. */
 static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strings *argv) {
@@ -25,7 +27,7 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
       "-Wall",      "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function", "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
   if (zp_cuda_define(source->dtype)) zp_push(arena, argv, zp_cuda_define(source->dtype));
-  zp_push(arena, argv, source->sanitize ? "-Og" : "-O2");
+  zp_push(arena, argv, level_of(source));
   if (source->sanitize) {
     zp_push(arena, argv, "-g1"); /* lines for backtraces, in two thirds of the time */
     zp_push(arena, argv, "-fsanitize=address,undefined");
@@ -61,27 +63,44 @@ static bool compile_whole(zp_arena *arena, const zp_cuda_source *source, const c
   return ok;
 }
 
-/* Only the text calls what watches it, so the scheduler is compiled apart, and the sanitizer's own library is not
- * linked: the scheduler has its functions. */
-static bool compile_watched(zp_arena *arena, const zp_cuda_source *source, const char *out, const char **error) {
-  static const char scheduler[] = "#include \"zpd_host_scheduler.h\"\n";
+/* One of the two to an object; `watching`: an option for sources that are watched. */
+static bool compile_part(zp_arena *arena, const zp_cuda_source *source, const char *text, const char *level,
+                         const char *watching, const char *out, const char **error) {
+  const char *path = zp_format(arena, "%s.cc", out), *words[] = {path, "-c", "-o", out, level, watching};
+  bool ok =
+      zp_write_file(arena, path, text, strlen(text), error) && run(arena, source, words, source->watch ? 6 : 5, error);
+  unlink(path);
+  return ok;
+}
+
+bool zp_cuda_compile_scheduler(zp_arena *arena, const zp_cuda_source *source, const char *out, const char **error) {
+  return compile_part(arena, source, "#include \"zpd_host_scheduler.h\"\n", "-O2", "-DZPD_HOST_WATCH", out, error);
+}
+
+/* No library of a sanitizer is linked: a scheduler that watches has its functions, or the program that loads this. */
+static bool link_parts(zp_arena *arena, const zp_cuda_source *compiled, const char *object, const char *scheduler,
+                       const char *out, const char **error) {
+  zp_cuda_source plain = *compiled, *source = &plain;
+  plain.sanitize = false;
+  return RUN(object, scheduler, "-shared", "-o", out, "-lm", "-ldl");
+}
+
+/* Only the text calls what watches it, so the scheduler is compiled apart, here or by the caller. */
+static bool compile_apart(zp_arena *arena, const zp_cuda_source *source, const char *out, const char **error) {
   const char *text = zp_format(arena, "#line 1 \"%s\"\n%s\n", source->name, source->text);
-  const char *path = zp_format(arena, "%s.cc", out), *own_path = zp_format(arena, "%s.own.cc", out);
-  const char *object = zp_format(arena, "%s.o", out), *own_object = zp_format(arena, "%s.own.o", out);
-  bool ok = zp_write_file(arena, path, text, strlen(text), error) &&
-            zp_write_file(arena, own_path, scheduler, strlen(scheduler), error) &&
-            RUN("-fsanitize=thread", path, "-c", "-o", object) &&
-            RUN("-DZPD_HOST_WATCH", own_path, "-c", "-o", own_object) &&
-            RUN(object, own_object, "-shared", "-o", out, "-lm", "-ldl");
-  const char *const files[] = {path, own_path, object, own_object};
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) unlink(files[i]);
+  const char *object = zp_format(arena, "%s.o", out), *own = zp_format(arena, "%s.own.o", out);
+  bool ok = (source->scheduler || zp_cuda_compile_scheduler(arena, source, own, error)) &&
+            compile_part(arena, source, text, level_of(source), "-fsanitize=thread", object, error) &&
+            link_parts(arena, source, object, source->scheduler ? source->scheduler : own, out, error);
+  unlink(object);
+  unlink(own);
   return ok;
 }
 
 bool zp_cuda_compile_host(zp_arena *arena, const zp_cuda_source *source, const char *out_path, const char **error) {
   assert(!(source->watch && source->sanitize));
   const char *fresh = zp_format(arena, "%s.new", out_path);
-  bool ok = (source->watch ? compile_watched : compile_whole)(arena, source, fresh, error);
+  bool ok = (source->watch || source->scheduler ? compile_apart : compile_whole)(arena, source, fresh, error);
   if (ok && rename(fresh, out_path) != 0) {
     *error = zp_format(arena, "cannot publish %s: %s", out_path, strerror(errno));
     ok = false;

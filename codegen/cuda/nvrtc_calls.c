@@ -136,5 +136,3 @@ const zp_nvrtc_library *zp_nvrtc_use(zp_arena *arena, const char *arch, const ch
   *error = why_none(arena, arch ? arch : "", n);
   return NULL;
 }
-
-bool zp_nvrtc_open(zp_arena *arena, const char **error) { return zp_nvrtc_use(arena, NULL, error) != NULL; }

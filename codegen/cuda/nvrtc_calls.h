@@ -32,7 +32,5 @@ const zp_nvrtc_library *zp_nvrtc_all(int *count, const char **broken);
 /* Uses the first that compiles for the arch: "sm_90", "sm_90a"; NULL: the first of all. NULL with *error (arena): there
  * is none, or none for this arch. */
 const zp_nvrtc_library *zp_nvrtc_use(zp_arena *arena, const char *arch, const char **error);
-/* zp_nvrtc_use of the first of all. */
-bool zp_nvrtc_open(zp_arena *arena, const char **error);
 
 #endif

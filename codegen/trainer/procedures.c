@@ -125,20 +125,12 @@ static void declare_buffer(zp_frame *f, int b) {
                   shape_text(f, b), ZP_LL(x->offset), ZP_LL(x->offset + x->cols), base);
     return;
   }
-  if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
-    zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* %s */", name,
-                x->place == ZP_AT_SAVED     ? "saved"
-                : x->place == ZP_AT_PENDING ? "pending"
-                                            : "t",
-                ZP_LL(x->offset), shape_text(f, b));
-    return;
-  }
-  if (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e)) {
-    zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* %s */", name,
-                x->place == ZP_AT_SAVED     ? "saved"
-                : x->place == ZP_AT_PENDING ? "pending"
-                                            : "t",
-                ZP_LL(x->offset), shape_text(f, b));
+  bool slots = x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT; /* of tokens */
+  if (slots || (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e))) {
+    const char *type = slots ? "int32_t" : "float";
+    const char *place = x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t";
+    zp_buf_line(out, "%s *%s = (%s *)(void *)(%s + %lld); /* %s */", type, name, type, place, ZP_LL(x->offset),
+                shape_text(f, b));
     return;
   }
   switch (x->place) {

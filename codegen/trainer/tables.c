@@ -328,11 +328,7 @@ static void emit_stages(zp_emit *e) {
     if (e->lowered->sharding->partial || zp_update_exchanges(optimizer))
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at[ZP_REGION_TRANSIENT]),
                   LL(st->bytes[ZP_REGION_TRANSIENT]));
-    zp_buf_line(&e->out,
-                "     .weights_bytes = %lld, .gradient_bytes = %lld, .optimizer_bytes = %lld, .saved_bytes = %lld, "
-                ".buffer_bytes = %lld},",
-                LL(st->memory.weights), LL(st->memory.gradients), LL(st->memory.optimizer), LL(st->memory.saved),
-                LL(st->memory.buffers));
+    zp_buf_line(&e->out, "    },");
   }
   zp_buf_line(&e->out, "};");
 }

@@ -82,7 +82,7 @@ typedef struct zp_gpt_reader {
   zp_gpt *gpt;
   const char *reason; /* NULL: none */
   zp_span span;
-  bool seen_norm, seen_dropout, seen_std, seen_rope; /* the first of them has set the fields */
+  bool seen_norm, seen_dropout, seen_rope; /* the first of them has set the fields */
 } zp_gpt_reader;
 
 /* NULL with *reason and *span when the model is no GPT. */

@@ -132,6 +132,9 @@ typedef struct hf_row {
   { HF_ONLY, key, NULL, json, NULL, 0, 0, NULL, text, NULL, NULL }
 #define SAME(key, other)                                                                                               \
   { HF_SAME, key, NULL, other, NULL, 0, 0, NULL, NULL, NULL, NULL }
+/* What its class has where config.json does not say it, for hf_llama_sizes. */
+#define OF_CLASS(theta, eps, kv_heads)                                                                                 \
+  LET("theta_of_class", theta), LET("eps_of_class", eps), LET("kv_heads_of_class", kv_heads)
 #define END                                                                                                            \
   { HF_END, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL }
 

@@ -1,37 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arithmetic on flat buffers: fill, sums over ranks. Memory is the limit of
- * all; 16 bytes a thread where the buffers begin at multiples of 16. */
+/* Arithmetic on flat buffers: sums over ranks, and their rounding. Memory is the limit of all. */
 #ifndef ZPD_FLAT_CUH
 #define ZPD_FLAT_CUH
 
 #include "zpd_device.h"
-
-ZPD_DEVICE zpd_int zpd_first_element() { return ((zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x) * ZPD_PACK; }
-ZPD_DEVICE zpd_int zpd_element_stride() { return (zpd_int)gridDim.x * ZPD_FLAT_THREADS * ZPD_PACK; }
-
-/* Elements i .. i + ZPD_PACK - 1, zeros after the end. */
-ZPD_DEVICE zpd_pack zpd_load(const elem *x, zpd_int i, zpd_int count, bool aligned) {
-  if (aligned && i + ZPD_PACK <= count) return zpd_get(x + i);
-  zpd_pack p;
-  ZPD_EACH (k, ZPD_PACK) p.at[k] = i + k < count ? (real)x[i + k] : 0;
-  return p;
-}
-
-ZPD_DEVICE void zpd_store(elem *y, zpd_int i, zpd_int count, bool aligned, const zpd_pack &p) {
-  if (aligned && i + ZPD_PACK <= count)
-    zpd_put(y + i, p);
-  else
-    ZPD_EACH (k, ZPD_PACK)
-      if (i + k < count) y[i + k] = p.at[k];
-}
-
-ZPD_KERNEL(zpd_fill, zpd_flat) {
-  elem *y = (elem *)a.y;
-  const bool aligned = zpd_aligned(y);
-  zpd_pack p;
-  ZPD_EACH (k, ZPD_PACK) p.at[k] = (real)a.value;
-  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) zpd_store(y, i, a.count, aligned, p);
-}
 
 ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
   real *mine = (real *)a.mine;

@@ -36,11 +36,12 @@ static const char *what_is_missing(zp_arena *arena, const zp_plan *plan, const z
   if (poor->term_s != plan->best.estimate.bubble_s || c->pipeline == 1 || microbatches >= 2 * (int64_t)c->pipeline)
     return NULL;
   return zp_format(
-      arena,
-      "%d stages have %lld micro-batch%s to work on, so most of them wait: a larger batch would fill them; a "
-      "sample of %lld positions stays on one stage's ranks, because zplan divides none over others (context "
-      "parallelism is not built)",
-      c->pipeline, (long long)microbatches, microbatches == 1 ? "" : "es", (long long)plan->spec->model->sequence);
+      arena, "%d stages have %lld micro-batch%s to work on, so most of them wait: a larger batch would fill them%s",
+      c->pipeline, (long long)microbatches, microbatches == 1 ? "" : "es",
+      zp_context_ranks(c) > 1
+          ? ""
+          : zp_format(arena, "; `context` would divide a sample of %lld positions over fewer stages",
+                      (long long)plan->spec->model->sequence));
 }
 
 /* Whole nodes. */

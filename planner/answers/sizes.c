@@ -102,16 +102,6 @@ double zp_scaling(const zp_size *base, const zp_size *size) {
   return size->best.estimate.tokens_per_s / size->devices / (base->best.estimate.tokens_per_s / base->devices);
 }
 
-zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
-  zp_ints counts = zp_sweep_counts(arena, spec, low, high);
-  zp_sizes sizes = {0};
-  for (int i = 0; i < counts.len; i++) {
-    zp_size size = zp_plan_size(arena, spec, counts.data[i]);
-    zp_push(arena, &sizes, size);
-  }
-  return sizes;
-}
-
 /* ---- the fewest ---- */
 
 int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {

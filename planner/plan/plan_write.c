@@ -219,7 +219,13 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   if (c->node_orders > 0) zp_json_set_int(j, "node_orders_there", c->node_orders_there);
   if (c->nodes_together) zp_json_set_bool(j, "nodes_together", true);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
-  zp_json_set_string(j, "space", SPACE);
+  int context = zp_most_free_context(plan->spec, plan->devices);
+  zp_json_set_string(j, "space",
+                     context == 1 ? SPACE
+                                  : zp_format(plan->spec->model->arena,
+                                              "%s; samples of %lld positions over context ranks, of which there are "
+                                              "a power of two, %d at most, unless named",
+                                              SPACE, (long long)plan->spec->model->sequence, context));
   if (c->searched_s > c->bound_s) {
     zp_json_set_real(j, "searched_s", c->searched_s);
     zp_json_set_int(j, "stated_cuts", c->stated_cuts);

@@ -54,7 +54,9 @@ void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
 zp_param_kind zp_claimed_kind(const zp_json *buffer);
 /* Backward of a piece's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
 void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */
-void zp_verify_order(zp_verifier *v);                                                      /* verify_order.c */
+/* Exchanges of a context group in a piece's entry `segment`. */
+void zp_verify_context(zp_verifier *v, const zp_json *segment, int piece); /* verify_context.c */
+void zp_verify_order(zp_verifier *v);                                      /* verify_order.c */
 
 /* ---- verify_streams.c: tensors that units hand on unchanged ---- */
 void zp_verify_find_streams(zp_verifier *v);

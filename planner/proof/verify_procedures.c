@@ -357,6 +357,7 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
     procedure loss = check_procedure(v, j, index, "loss");
     check_kept(&forward, &loss);
   }
+  zp_verify_context(v, j, index);
   zp_verify_split(v, j, index, backward.name);
 }
 

@@ -132,7 +132,7 @@ static int by_difference(const void *a, const void *b) {
   return x->stage - y->stage;
 }
 
-static const zp_column columns[] = {{"stage", 5, 0, 0},   {"step, largest difference first", 10, 24, 0},
+static const zp_column columns[] = {{"stage", 5, 0, 0},   {"step, largest difference first", 10, 38, 0},
                                     {"kind", 7, 6, 4},    {"calls", 5, 0, 3},
                                     {"plan ms", 7, 0, 0}, {"measured ms", 11, 0, 0},
                                     {"ratio", 5, 0, 0}};

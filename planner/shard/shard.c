@@ -240,6 +240,18 @@ bool zp_model_has_experts(const zp_model *model) {
   return false;
 }
 
+bool zp_model_drops_tokens(const zp_model *model) {
+  for (int i = 0; i < model->segments.len; i++) {
+    const zp_graph *graph = model->segments.data[i].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_node *node = &graph->nodes.data[n];
+      if (node->op == ZP_OP_TOP_K_GATE && node->attr.slots < graph->tensors.data[node->in.data[0]].shape.dim[1])
+        return true;
+    }
+  }
+  return false;
+}
+
 const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert) {
   assert(tensor >= 1 && expert >= 0);
   if (expert == 1) return NULL;

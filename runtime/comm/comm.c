@@ -249,11 +249,7 @@ typedef struct sum_args {
   int n;
 } sum_args;
 
-static void add_part(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const sum_args *a = arg;
-  zpk_sum_parts(a->dtype, a->mine, a->part, a->n, begin, end);
-}
+ZPR_TASK(add_part, sum_args, zpk_sum_parts(a->dtype, a->mine, a->part, a->n, begin, end))
 
 void zpr_add_in_rank_order(zpr *c, zpk_dtype dtype, char *sum, const void *const *part, int n, int64_t count) {
   sum_args args = {dtype, sum, part, n};
@@ -265,17 +261,9 @@ typedef struct rounding {
   uint16_t *bits;
 } rounding;
 
-static void round_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const rounding *a = arg;
-  zpk_round(ZPK_BF16, a->sum + begin, a->bits + begin, end - begin);
-}
+ZPR_TASK(round_range, rounding, zpk_round(ZPK_BF16, a->sum + begin, a->bits + begin, end - begin))
 
-static void widen_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const rounding *a = arg;
-  zpk_widen(ZPK_BF16, a->bits + begin, a->sum + begin, end - begin);
-}
+ZPR_TASK(widen_range, rounding, zpk_widen(ZPK_BF16, a->bits + begin, a->sum + begin, end - begin))
 
 void zpr_round_sum(zpr *c, const char *sum, uint16_t *bits, int64_t count) {
   zpr_parallel(c, count, 16384, round_range, &(rounding){(float *)(uintptr_t)sum, bits});

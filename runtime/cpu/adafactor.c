@@ -20,26 +20,21 @@ typedef enum pass { SUMS, SQUARES, APPLY } pass;
 /* Elements [begin, end) of the tensor's own part, which are neighbours in the tensor from element `global` on. */
 static void work_on(const work *w, const zpr_factored *t, pass which, int64_t begin, int64_t end, int64_t global,
                     double sums[2]) {
-  zpr *c = w->c;
-  const zpr_stage *s = c->stage;
   zpk_rows at = {.rows = t->has.height, .cols = t->has.width, .first = global, .count = end - begin};
-  bool mixed = zpk_is_narrow(w->rule.dtype);
-  int64_t size = zpk_bytes(w->rule.dtype), real = zpk_real_bytes(w->rule.dtype), here = t->own.begin + begin,
-          state = (here + t->own.to_state) * real;
-  const char *grad = (char *)zpr_at(c, s->grads) + here * zpr_gradient_bytes(c);
-  char *weights = (char *)zpr_at(c, s->params) + (here + t->own.to_params) * size,
-       *param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
+  zpr_block here = t->own;
+  here.begin += begin;
+  zpr_block_arrays x = zpr_arrays_of(w->c, &here);
   switch (which) {
   case SUMS:
-    zpk_adafactor_sums(&w->rule, &at, grad, t->has.rows > 0 ? w->sums + t->sums : NULL,
+    zpk_adafactor_sums(&w->rule, &at, x.grad, t->has.rows > 0 ? w->sums + t->sums : NULL,
                        w->sums + t->sums + t->has.rows);
     break;
-  case SQUARES: zpk_adafactor_squares(&w->rule, &at, param, grad, w->rows, w->cols, sums); break;
+  case SQUARES: zpk_adafactor_squares(&w->rule, &at, x.param, x.grad, w->rows, w->cols, sums); break;
   case APPLY:
-    zpk_adafactor_apply(&w->rule, &at, param, grad, w->rule.beta1 > 0 ? (char *)zpr_at(c, s->moment1) + state : NULL,
-                        w->rows, w->cols, w->factor);
-    if (w->rule.ema > 0) zpk_average(&w->rule, param, (char *)zpr_at(c, s->average) + state, 0, at.count);
-    if (mixed) zpk_round(w->rule.dtype, (const float *)(const void *)param, (uint16_t *)(void *)weights, at.count);
+    zpk_adafactor_apply(&w->rule, &at, x.param, x.grad, w->rule.beta1 > 0 ? x.m : NULL, w->rows, w->cols, w->factor);
+    if (w->rule.ema > 0) zpk_average(&w->rule, x.param, x.average, 0, at.count);
+    if (x.weight)
+      zpk_round(w->rule.dtype, (const float *)(const void *)x.param, (uint16_t *)(void *)x.weight, at.count);
     break;
   }
 }
@@ -62,11 +57,9 @@ static void walk(const work *w, const zpr_factored *t, pass which, int64_t begin
   zpr_factored_walk(t, begin, end, on_neighbours, &x);
 }
 
-static void sum_tensors(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const work *w = arg;
-  for (int64_t k = begin; k < end; k++) walk(w, &w->t[k], SUMS, 0, w->t[k].own.end - w->t[k].own.begin, NULL);
-}
+ZPR_TASK_EACH(sum_tensors, work, walk(a, &a->t[i], SUMS, 0, a->t[i].own.end - a->t[i].own.begin, NULL))
+
+static int64_t begin_of(int64_t piece) { return piece * PIECE; }
 
 static int64_t end_of(const zpr_factored *t, int64_t piece) {
   int64_t n = t->own.end - t->own.begin;
@@ -83,11 +76,7 @@ static void square_pieces(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-static void apply_pieces(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const work *w = arg;
-  for (int64_t i = begin; i < end; i++) walk(w, w->t, APPLY, i * PIECE, end_of(w->t, i), NULL);
-}
+ZPR_TASK_EACH(apply_pieces, work, walk(a, a->t, APPLY, begin_of(i), end_of(a->t, i), NULL))
 
 static int64_t pieces_of(const zpr_factored *t) { return (t->own.end - t->own.begin + PIECE - 1) / PIECE; }
 

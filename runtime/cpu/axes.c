@@ -14,41 +14,17 @@ typedef struct axes_task {
   const zpk_unfold_args *unfolded;
 } axes_task;
 
-static void reduce(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_reduce(a->dtype, a->reduced, begin, end);
-}
+ZPR_TASK(reduce, axes_task, zpk_reduce(a->dtype, a->reduced, begin, end))
 
-static void reduce_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_reduce_grad(a->dtype, a->reduced, begin, end);
-}
+ZPR_TASK(reduce_grad, axes_task, zpk_reduce_grad(a->dtype, a->reduced, begin, end))
 
-static void gather(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_gather(a->dtype, a->gathered, begin, end);
-}
+ZPR_TASK(gather, axes_task, zpk_gather(a->dtype, a->gathered, begin, end))
 
-static void gather_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_gather_grad(a->dtype, a->gathered, begin, end);
-}
+ZPR_TASK(gather_grad, axes_task, zpk_gather_grad(a->dtype, a->gathered, begin, end))
 
-static void unfold(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_unfold(a->dtype, a->unfolded, begin, end);
-}
+ZPR_TASK(unfold, axes_task, zpk_unfold(a->dtype, a->unfolded, begin, end))
 
-static void unfold_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const axes_task *a = arg;
-  zpk_unfold_grad(a->dtype, a->unfolded, begin, end);
-}
+ZPR_TASK(unfold_grad, axes_task, zpk_unfold_grad(a->dtype, a->unfolded, begin, end))
 
 static void run(zpr *c, axes_task task, int64_t tasks, int64_t grain, zpr_task *kernel) {
   task.dtype = c->program->dtype;
@@ -86,11 +62,7 @@ typedef struct transpose_task {
   void *y;
 } transpose_task;
 
-static void transpose(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const transpose_task *a = arg;
-  zpk_transpose(a->dtype, a->x, a->rows, a->cols, a->y, begin, end);
-}
+ZPR_TASK(transpose, transpose_task, zpk_transpose(a->dtype, a->x, a->rows, a->cols, a->y, begin, end))
 
 void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y) {
   assert(samples >= 1 && rows >= 1 && cols >= 1);
@@ -106,17 +78,10 @@ typedef struct error_task {
   void *to; /* stat, or dx */
 } error_task;
 
-static void squared_error(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const error_task *a = arg;
-  zpk_squared_error(a->dtype, a->x, a->target, a->cols, a->to, begin, end);
-}
+ZPR_TASK(squared_error, error_task, zpk_squared_error(a->dtype, a->x, a->target, a->cols, a->to, begin, end))
 
-static void squared_error_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const error_task *a = arg;
-  zpk_squared_error_grad(a->dtype, a->x, a->target, a->cols, a->scale, a->to, begin, end);
-}
+ZPR_TASK(squared_error_grad, error_task,
+         zpk_squared_error_grad(a->dtype, a->x, a->target, a->cols, a->scale, a->to, begin, end))
 
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat) {
   assert(rows >= 0 && cols >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));

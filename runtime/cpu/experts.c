@@ -18,11 +18,7 @@ typedef struct expert_task {
   double loss_scale;
 } expert_task;
 
-static void gate(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_top_k_gate(a->r, a->score, a->bias, a->out, a->slot_out, begin, end);
-}
+ZPR_TASK(gate, expert_task, zpk_top_k_gate(a->r, a->score, a->bias, a->out, a->slot_out, begin, end))
 
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
@@ -30,11 +26,8 @@ void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void 
   zpr_parallel(c, r->B, 1, gate, &a);
 }
 
-static void gate_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_top_k_gate_grad(a->r, a->score, a->slot, a->weight, a->loss_scale, a->out, begin, end);
-}
+ZPR_TASK(gate_grad, expert_task,
+         zpk_top_k_gate_grad(a->r, a->score, a->slot, a->weight, a->loss_scale, a->out, begin, end))
 
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score) {
@@ -76,11 +69,7 @@ void zpr_load_signs(zpr *c, const int64_t *count, int64_t experts, int64_t first
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }
 
-static void dispatch(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_dispatch(a->r, a->x, a->slot, a->out, begin, end);
-}
+ZPR_TASK(dispatch, expert_task, zpk_dispatch(a->r, a->x, a->slot, a->out, begin, end))
 
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out) {
   assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
@@ -89,11 +78,7 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, dispatch, &a);
 }
 
-static void combine(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_combine(a->r, a->x, a->weight, a->slot, a->out, begin, end);
-}
+ZPR_TASK(combine, expert_task, zpk_combine(a->r, a->x, a->weight, a->slot, a->out, begin, end))
 
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out) {
   assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
@@ -101,11 +86,8 @@ void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine, &a);
 }
 
-static void combine_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_combine_grad(a->r, a->x, a->weight, a->slot, a->d_out, a->out, a->d_weight, begin, end);
-}
+ZPR_TASK(combine_grad, expert_task,
+         zpk_combine_grad(a->r, a->x, a->weight, a->slot, a->d_out, a->out, a->d_weight, begin, end))
 
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {

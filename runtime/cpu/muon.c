@@ -28,53 +28,37 @@ typedef struct muon_work {
 static zpk_dtype real_of(const zpr *c) { return zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype; }
 
 static muon_work work_of(zpr *c, const zpr_block *block, const zpk_update *rule) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + (block->begin + block->to_params) * size;
+  zpr_block_arrays x = zpr_arrays_of(c, block);
   return (muon_work){.c = c,
                      .rule = rule,
                      .real = real_of(c),
                      .elements = block->end - block->begin,
-                     .grad = (char *)zpr_at(c, s->grads) + block->begin * zpr_gradient_bytes(c),
-                     .m = (char *)zpr_at(c, s->moment1) + state,
-                     .x = (char *)zpr_at(c, s->moment2) + state,
-                     .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
-                     .weights = mixed ? weights : NULL,
-                     .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL};
+                     .grad = x.grad,
+                     .m = x.m,
+                     .x = x.v,
+                     .param = x.param,
+                     .weights = x.weight,
+                     .average = rule->ema > 0 ? x.average : NULL};
 }
 
 static int64_t pieces_of(int64_t elements) { return (elements + PIECE - 1) / PIECE; }
+
+static int64_t begin_of(int64_t piece) { return piece * PIECE; }
 
 static int64_t end_of(int64_t piece, int64_t elements) {
   return (piece + 1) * PIECE < elements ? (piece + 1) * PIECE : elements;
 }
 
-static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const muon_work *w = arg;
-  for (int64_t i = begin; i < end; i++)
-    zpk_muon_momentum(w->rule, w->grad, w->m, w->x, i * PIECE, end_of(i, w->elements));
-}
+ZPR_TASK_EACH(momentum, muon_work, zpk_muon_momentum(a->rule, a->grad, a->m, a->x, begin_of(i), end_of(i, a->elements)))
 
 void zpr_muon_momentum(zpr *c, const zpr_block *block, const zpk_update *rule) {
   muon_work w = work_of(c, block, rule);
   zpr_parallel(c, pieces_of(w.elements), 1, momentum, &w);
 }
 
-static void squares(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const muon_work *w = arg;
-  for (int64_t i = begin; i < end; i++)
-    w->sums[i] = zpk_muon_squares(w->real, w->from, i * PIECE, end_of(i, w->elements));
-}
+ZPR_TASK_EACH(squares, muon_work, a->sums[i] = zpk_muon_squares(a->real, a->from, begin_of(i), end_of(i, a->elements)))
 
-static void scale(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const muon_work *w = arg;
-  for (int64_t i = begin; i < end; i++)
-    zpk_muon_scale(w->real, w->factor, w->from, w->to, i * PIECE, end_of(i, w->elements));
-}
+ZPR_TASK_EACH(scale, muon_work, zpk_muon_scale(a->real, a->factor, a->from, a->to, begin_of(i), end_of(i, a->elements)))
 
 void zpr_muon_unit(zpr *c, const void *x, void *y, int64_t elements, const zpr_muon_room *room) {
   muon_work w = {.c = c, .real = real_of(c), .elements = elements, .from = x, .to = y, .sums = room->sums};
@@ -92,11 +76,7 @@ void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y
   zpk_muon_diagonal(w.real, diagonal, y, n);
 }
 
-static void place(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const muon_work *w = arg;
-  for (int64_t i = begin; i < end; i++) memcpy(w->to + i * w->to_bytes, w->from + i * w->from_bytes, (size_t)w->width);
-}
+ZPR_TASK_EACH(place, muon_work, memcpy(a->to + i * a->to_bytes, a->from + i * a->from_bytes, (size_t)a->width))
 
 void zpr_muon_place(zpr *c, void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t width,
                     int64_t blocks) {

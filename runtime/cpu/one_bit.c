@@ -77,22 +77,15 @@ static part_task task_of(zpr *c, int part, const void *record) {
                      .error = (float *)zpr_at(c, c->stage->error) + begin};
 }
 
-static void pack(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const part_task *a = arg;
-  zpk_pack_signs(a->dtype, a->m, a->v, a->error, a->to, begin, end);
-}
+ZPR_TASK(pack, part_task, zpk_pack_signs(a->dtype, a->m, a->v, a->error, a->to, begin, end))
 
 void zpr_pack_part(zpr *c, int part, void *record) {
   part_task a = task_of(c, part, record);
   zpr_parallel(c, a.blocks, GRAIN, pack, &a);
 }
 
-static void average(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const part_task *a = arg;
-  zpk_average_signs(a->dtype, a->n, a->records, a->blocks, a->v, a->error, a->to, begin, end);
-}
+ZPR_TASK(average, part_task,
+         zpk_average_signs(a->dtype, a->n, a->records, a->blocks, a->v, a->error, a->to, begin, end))
 
 void zpr_average_part(zpr *c, int part, const void *records, void *record) {
   part_task a = task_of(c, part, record);
@@ -102,11 +95,7 @@ void zpr_average_part(zpr *c, int part, const void *records, void *record) {
   zpr_parallel(c, a.blocks, GRAIN, average, &a);
 }
 
-static void unpack(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const part_task *a = arg;
-  zpk_unpack_signs(a->dtype, a->to, a->v, a->m, begin, end);
-}
+ZPR_TASK(unpack, part_task, zpk_unpack_signs(a->dtype, a->to, a->v, a->m, begin, end))
 
 void zpr_unpack_part(zpr *c, int part, const void *record) {
   part_task a = task_of(c, part, record);

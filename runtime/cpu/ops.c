@@ -87,11 +87,8 @@ typedef struct lookup_task {
   void *to;
 } lookup_task;
 
-static void embedding(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const lookup_task *a = arg;
-  zpk_embedding(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->cols, a->to, begin, end);
-}
+ZPR_TASK(embedding, lookup_task,
+         zpk_embedding(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->cols, a->to, begin, end))
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
                    int64_t cols, void *out) {
@@ -106,11 +103,8 @@ void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_
   zpr_parallel(c, rows, ROW_GRAIN, embedding, &a);
 }
 
-static void embedding_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const lookup_task *a = arg;
-  zpk_embedding_grad(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->rows, a->cols, a->to, begin, end);
-}
+ZPR_TASK(embedding_grad, lookup_task,
+         zpk_embedding_grad(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->rows, a->cols, a->to, begin, end))
 
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
                         int64_t cols, void *grad) {
@@ -126,11 +120,8 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
   zpr_parallel(c, cols, COLUMN_GRAIN, embedding_grad, &a);
 }
 
-static void position_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const lookup_task *a = arg;
-  zpk_position_grad(a->dtype, a->from, a->ld, a->samples, a->S, a->cols, a->accumulate, a->to, begin, end);
-}
+ZPR_TASK(position_grad, lookup_task,
+         zpk_position_grad(a->dtype, a->from, a->ld, a->samples, a->S, a->cols, a->accumulate, a->to, begin, end))
 
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad) {
@@ -215,11 +206,8 @@ typedef struct ce_task {
   int64_t right[ZPK_CHUNKS];
 } ce_task;
 
-static void ce_stats(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const ce_task *a = arg;
-  zpk_ce_stats(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->out, begin, end);
-}
+ZPR_TASK(ce_stats, ce_task,
+         zpk_ce_stats(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->out, begin, end))
 
 void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
                   const int32_t *labels, const int32_t *lengths, int64_t rows, void *stat) {
@@ -263,12 +251,9 @@ void zpr_ce_loss(zpr *c, int loss, const void *stat, int ranks, int64_t rows, in
   c->tally[loss].right += (double)right * c->token_weight[loss];
 }
 
-static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const ce_task *a = arg;
-  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->lse, a->targets, a->scale,
-              a->out, begin, end);
-}
+ZPR_TASK(ce_grad, ce_task,
+         zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->classes, a->labels, a->lengths, a->lse, a->targets,
+                     a->scale, a->out, begin, end))
 
 void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
                  const int32_t *labels, const int32_t *lengths, const void *lse, zpk_targets targets, int64_t rows,
@@ -324,21 +309,14 @@ typedef struct add_task {
   const void *part[2];
 } add_task;
 
-static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const add_task *a = arg;
-  zpk_sum_parts(a->dtype, a->sum, a->part, 2, begin, end);
-}
+ZPR_TASK(add_range, add_task, zpk_sum_parts(a->dtype, a->sum, a->part, 2, begin, end))
 
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
   add_task a = {zpk_real(c->program->dtype), sum, {sum, x}};
   zpr_parallel(c, count, 16384, add_range, &a);
 }
 
-static void add_stochastic(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  zpk_add_stochastic(arg, begin, end);
-}
+ZPR_TASK(add_stochastic, zpd_stochastic, zpk_add_stochastic(a, begin, end))
 
 void zpr_add_stochastic(zpr *c, const zpd_stochastic *a) {
   zpd_stochastic all = *a;

@@ -14,22 +14,15 @@ typedef struct positions_task {
   zpk_positions moved;
 } positions_task;
 
-static void move(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const positions_task *a = arg;
-  zpk_move_positions(a->dtype, &a->moved, begin, end);
-}
+ZPR_TASK(move, positions_task, zpk_move_positions(a->dtype, &a->moved, begin, end))
 
 void zpr_move_positions(zpr *c, const zpk_positions *positions) {
   positions_task a = {.dtype = c->program->dtype, .moved = zpk_clip_positions(positions)};
   zpr_parallel(c, a.moved.samples * a.moved.n, ROW_GRAIN, move, &a);
 }
 
-static void mean(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const positions_task *a = arg;
-  zpk_mean_positions(a->dtype, a->from, a->samples, a->S, a->cols, a->scale, a->to, begin, end);
-}
+ZPR_TASK(mean, positions_task,
+         zpk_mean_positions(a->dtype, a->from, a->samples, a->S, a->cols, a->scale, a->to, begin, end))
 
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y) {
   assert(samples >= 1 && S >= 1 && cols >= 1);
@@ -38,11 +31,7 @@ void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64
   zpr_parallel(c, cols, COLUMN_GRAIN, mean, &a);
 }
 
-static void spread(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const positions_task *a = arg;
-  zpk_spread_positions(a->dtype, a->from, a->S, a->cols, a->scale, a->to, begin, end);
-}
+ZPR_TASK(spread, positions_task, zpk_spread_positions(a->dtype, a->from, a->S, a->cols, a->scale, a->to, begin, end))
 
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx) {
   assert(samples >= 1 && S >= 1 && cols >= 1);

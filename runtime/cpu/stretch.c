@@ -41,11 +41,7 @@ typedef struct tokens_task {
 
 enum { TOKEN_GRAIN = 16 };
 
-static void dispatch(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const tokens_task *a = arg;
-  zpk_dispatch(a->r, a->x, a->slot, a->out, a->first + begin, a->first + end);
-}
+ZPR_TASK(dispatch, tokens_task, zpk_dispatch(a->r, a->x, a->slot, a->out, a->first + begin, a->first + end))
 
 void zpr_dispatch_stretch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out,
                           zpr_positions p) {
@@ -54,11 +50,7 @@ void zpr_dispatch_stretch(zpr *c, const zpk_routing *r, const void *x, const int
   zpr_parallel(c, p.n, TOKEN_GRAIN, dispatch, &a);
 }
 
-static void combine(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const tokens_task *a = arg;
-  zpk_combine(a->r, a->x, a->weight, a->slot, a->out, a->first + begin, a->first + end);
-}
+ZPR_TASK(combine, tokens_task, zpk_combine(a->r, a->x, a->weight, a->slot, a->out, a->first + begin, a->first + end))
 
 void zpr_combine_stretch(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                          void *out, zpr_positions p) {

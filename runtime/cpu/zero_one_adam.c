@@ -16,13 +16,9 @@ static void *anchor_of(zpr *c) {
   return zpr_at(c, zpk_is_narrow(c->program->dtype) ? c->stage->master : c->stage->anchor);
 }
 
-static void variance(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const local_task *a = arg;
-  for (int64_t i = begin; i < end; i++)
-    zpk_variance(a->rule, zpr_at(a->c, a->c->stage->grads), zpr_at(a->c, a->c->stage->moment2), a->blocks[i].begin,
-                 a->blocks[i].end);
-}
+ZPR_TASK_EACH(variance, local_task,
+              zpk_variance(a->rule, zpr_at(a->c, a->c->stage->grads), zpr_at(a->c, a->c->stage->moment2),
+                           a->blocks[i].begin, a->blocks[i].end))
 
 void zpr_variance_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   local_task a = {c, blocks, rule, 0};
@@ -77,13 +73,9 @@ void zpr_local_weights(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upd
   zpr_parallel(c, n, 1, weights, &a);
 }
 
-static void mean(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const local_task *a = arg;
-  for (int64_t i = begin; i < end; i++)
-    zpk_local_mean(a->c->program->dtype, a->rate, zpr_at(a->c, a->c->stage->moment1),
-                   zpr_at(a->c, a->c->stage->local_sum), a->blocks[i].begin, a->blocks[i].end);
-}
+ZPR_TASK_EACH(mean, local_task,
+              zpk_local_mean(a->c->program->dtype, a->rate, zpr_at(a->c, a->c->stage->moment1),
+                             zpr_at(a->c, a->c->stage->local_sum), a->blocks[i].begin, a->blocks[i].end))
 
 void zpr_local_mean(zpr *c, const zpr_block *blocks, int64_t n, double total) {
   local_task a = {c, blocks, NULL, total};

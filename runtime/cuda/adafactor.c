@@ -3,8 +3,6 @@
 #include "adafactor.h"
 #include "cuda.h"
 
-static int64_t grid_of(zpr *c, int64_t count) { return zpr_grid(c, (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS); }
-
 static void launch(zpr *c, zpr_device_kernel *kernel, const zpd_factored *a, int64_t blocks) {
   zpr_launch(c, kernel, a, sizeof *a, blocks, 1, 1, ZPD_FLAT_THREADS);
 }
@@ -30,19 +28,15 @@ static zpd_factored tensor_of(zpr *c, const zpk_update *rule, const zpr_factored
 
 static zpd_factored with_gradients(zpr *c, const zpk_update *rule, const zpr_factored *t) {
   zpd_factored a = tensor_of(c, rule, t);
-  a.grad = (char *)zpr_at(c, c->stage->grads) + t->own.begin * zpr_gradient_bytes(c);
+  a.grad = zpr_arrays_of(c, &t->own).grad;
   return a;
 }
 
 static void add_state(zpr *c, zpd_factored *a, const zpr_factored *t) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(c->program->dtype);
-  int64_t state = (t->own.begin + t->own.to_state) * zpk_real_bytes(c->program->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + (t->own.begin + t->own.to_params) * zpk_bytes(c->program->dtype);
-  a->param = mixed ? (char *)zpr_at(c, s->master) + state : weights;
-  a->weight = mixed ? weights : NULL;
-  if (a->beta1 > 0) a->m = (char *)zpr_at(c, s->moment1) + state;
-  if (a->ema > 0) a->average = (char *)zpr_at(c, s->average) + state;
+  zpr_block_arrays x = zpr_arrays_of(c, &t->own);
+  a->param = x.param, a->weight = x.weight;
+  if (a->beta1 > 0) a->m = x.m;
+  if (a->ema > 0) a->average = x.average;
 }
 
 void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tensors, int n, double *sums) {
@@ -58,13 +52,13 @@ void zpr_adafactor_sums(zpr *c, const zpk_update *rule, const zpr_factored *tens
 
 void zpr_adafactor_add(zpr *c, double *to, const double *from, int64_t count, int n) {
   zpd_arrivals a = {.to = to, .from = from, .count = count, .n = n};
-  zpr_launch(c, &c->state->device->kernels.adafactor_add, &a, sizeof a, grid_of(c, count), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, adafactor_add, &a, zpr_flat_blocks(c, count));
 }
 
 void zpr_adafactor_means(zpr *c, const zpk_update *rule, const zpr_factored *t, const double *sums) {
   zpd_factored a = tensor_of(c, rule, t);
   a.sums = (double *)(uintptr_t)sums;
-  launch(c, &c->state->device->kernels.adafactor_means, &a, grid_of(c, a.n_rows + a.n_cols));
+  launch(c, &c->state->device->kernels.adafactor_means, &a, zpr_flat_blocks(c, a.n_rows + a.n_cols));
 }
 
 void zpr_adafactor_factors(zpr *c, const zpr_factored *t, void *to) {
@@ -94,5 +88,5 @@ void zpr_adafactor_apply(zpr *c, const zpk_update *rule, const zpr_factored *t, 
   add_state(c, &a, t);
   a.factors = (void *)(uintptr_t)factors;
   a.factor = factor;
-  launch(c, &c->state->device->kernels.adafactor_apply, &a, grid_of(c, a.count));
+  launch(c, &c->state->device->kernels.adafactor_apply, &a, zpr_flat_blocks(c, a.count));
 }

@@ -27,8 +27,7 @@ static bool has_tensor_cores(const zpr *c) {
 void zpr_begin_bias(zpr *c, const zpk_attention_args *x, bool grad, zpd_attention *a) {
   if (x->buckets == 0) return;
   zpd_bias bias = zpr_bias_args(x, grad, has_tensor_cores(c));
-  zpr_launch(c, &c->state->device->kernels.bias_lines, &bias, sizeof bias,
-             zpr_grid(c, (2 * x->S + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, bias_lines, &bias, zpr_flat_blocks(c, 2 * x->S));
   zpr_use_bias(&bias, a);
 }
 
@@ -37,8 +36,7 @@ static void end_bias(zpr *c, const zpk_attention_args *x) {
   enum { WARP = 32 };
   if (x->buckets == 0 || !x->d_bias) return;
   zpd_bias bias = zpr_bias_args(x, true, has_tensor_cores(c));
-  zpr_launch(c, &c->state->device->kernels.bias_grad, &bias, sizeof bias,
-             zpr_grid(c, (x->buckets * x->H * WARP + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, bias_grad, &bias, zpr_flat_blocks(c, x->buckets * x->H * WARP));
 }
 
 /* rows: queries or keys of a sample, whichever tiles are of. */

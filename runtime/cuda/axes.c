@@ -4,23 +4,11 @@
 #include "cuda.h"
 #include <assert.h>
 
-static_assert((int)ZPK_SUM == (int)ZPD_SUM && (int)ZPK_MAX == (int)ZPD_MAX &&
-                  (int)ZPK_LOG_SUM_EXP == (int)ZPD_LOG_SUM_EXP,
-              "kinds of reductions");
-
 static void launch_reduction(zpr *c, zpr_device_kernel *kernel, const zpk_reduce_args *args) {
   assert(args->outer >= 1 && args->n >= 1 && args->n < 1 << 24 && args->inner >= 1);
-  zpd_reduce_args a = {.x = args->x,
-                       .dy = args->dy,
-                       .to = args->to,
-                       .outer = args->outer,
-                       .n = args->n,
-                       .inner = args->inner,
-                       .kind = args->kind,
-                       .scale = args->scale};
   int64_t blocks =
       args->inner == 1 ? args->outer : (args->outer * args->inner + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, blocks), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, args, sizeof *args, zpr_grid(c, blocks), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_reduce(zpr *c, const zpk_reduce_args *args) { launch_reduction(c, &c->state->device->kernels.reduce, args); }
@@ -31,15 +19,7 @@ void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args) {
 
 static void launch_gather(zpr *c, zpr_device_kernel *kernel, const zpk_gather_args *args, int64_t rows) {
   assert(args->samples >= 1 && args->S >= 1 && args->n >= 1 && args->cols >= 1);
-  zpd_gather_args a = {.from = args->from,
-                       .to = args->to,
-                       .index = args->index,
-                       .samples = args->samples,
-                       .S = args->S,
-                       .first = args->first,
-                       .n = args->n,
-                       .cols = args->cols};
-  zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, args, sizeof *args, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_gather(zpr *c, const zpk_gather_args *args) {
@@ -52,18 +32,9 @@ void zpr_gather_grad(zpr *c, const zpk_gather_args *args) {
 
 static void launch_unfold(zpr *c, zpr_device_kernel *kernel, const zpk_unfold_args *args, int64_t rows) {
   assert(args->samples >= 1 && args->cols >= 1 && args->first >= 0 && args->n >= 1);
-  zpd_unfold_args a = {.from = args->from,
-                       .to = args->to,
-                       .samples = args->samples,
-                       .cols = args->cols,
-                       .first = args->first,
-                       .n = args->n};
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     assert(args->size[i] >= 1 && args->count[i] >= 1 && args->kernel[i] >= 1 && args->stride[i] >= 1);
-    a.size[i] = args->size[i], a.count[i] = args->count[i], a.kernel[i] = args->kernel[i];
-    a.stride[i] = args->stride[i], a.padding[i] = args->padding[i];
-  }
-  zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, args->samples * rows), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, args, sizeof *args, zpr_grid(c, args->samples * rows), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_unfold(zpr *c, const zpk_unfold_args *args) {
@@ -79,13 +50,13 @@ void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t
   enum { TILE = ZPD_TRANSPOSE_TILE };
   zpd_transpose_args a = {.x = x, .y = y, .samples = samples, .rows = rows, .cols = cols};
   int64_t tiles = samples * ((rows + TILE - 1) / TILE) * ((cols + TILE - 1) / TILE);
-  zpr_launch(c, &c->state->device->kernels.transpose, &a, sizeof a, zpr_grid(c, tiles), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, transpose, &a, zpr_grid(c, tiles));
 }
 
 void zpr_squared_error(zpr *c, int loss, const void *x, const void *target, int64_t rows, int64_t cols, void *stat) {
   assert(rows >= 1 && cols >= 1 && loss >= 0 && loss < zpr_n_losses(c->program));
   zpd_squared_error_args a = {.x = x, .target = target, .to = stat, .rows = rows, .cols = cols};
-  zpr_launch(c, &c->state->device->kernels.squared_error, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, squared_error, &a, zpr_grid(c, rows));
   zpr_cuda_show_errors(c, loss, stat, rows);
 }
 
@@ -96,7 +67,5 @@ void zpr_squared_error_grad(zpr *c, int loss, const void *x, const void *target,
   double weight = there ? c->token_weight[loss] * zpr_loss_weight(c->program, loss) : zpr_gradient_weight(c, loss);
   zpd_squared_error_args a = {
       .x = x, .target = target, .to = dx, .rows = rows, .cols = cols, .scale = weight * share, .loss_scale = there};
-  int64_t groups = (rows * cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, &c->state->device->kernels.squared_error_grad, &a, sizeof a, zpr_grid(c, groups), 1, 1,
-             ZPD_FLAT_THREADS);
+  ZPR_START(c, squared_error_grad, &a, zpr_flat_blocks(c, rows * cols));
 }

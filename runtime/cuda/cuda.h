@@ -175,8 +175,15 @@ void zpr_launch_shared(zpr *c, zpr_device_kernel *kernel, const void *args, size
                        int64_t grid_y, int64_t grid_z, unsigned threads, int shared_bytes);
 /* Finds it and lets blocks have as much dynamic shared memory. */
 void zpr_load_kernel(zpr *c, zpr_device_kernel *kernel, int shared_bytes);
+/* Starts the runtime's own kernel of that name on blocks of ZPD_FLAT_THREADS; args points to its struct. */
+#define ZPR_START(c, name, args, blocks)                                                                               \
+  zpr_launch(c, &(c)->state->device->kernels.name, args, sizeof *(args), blocks, 1, 1, ZPD_FLAT_THREADS)
 /* Blocks for `work` pieces of a kernel that takes any grid. */
 int64_t zpr_grid(const zpr *c, int64_t work);
+/* Those blocks where every thread of ZPD_FLAT_THREADS is for an element. */
+static inline int64_t zpr_flat_blocks(const zpr *c, int64_t elements) {
+  return zpr_grid(c, (elements + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS);
+}
 
 /* Ends copies between tiers (copies.c). */
 void zpr_copies_close(zpr *c);

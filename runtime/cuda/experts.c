@@ -27,12 +27,10 @@ static zpd_routing routing_args(const zpk_routing *r) {
 
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, const void *bias, void *weight, int32_t *slot) {
   assert(r->k >= 1 && r->k <= ZPK_MAX_TOP_K && r->k <= r->experts && r->experts <= ZPK_MAX_EXPERTS);
-  zpr_kernels *k = &c->state->device->kernels;
   zpd_routing a = routing_args(r);
   a.in = score, a.bias = bias, a.out = weight, a.choice = slot;
-  int64_t groups = (r->B * r->S + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, &k->gate_choose, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
-  zpr_launch(c, &k->gate_places, &a, sizeof a, zpr_grid(c, r->B), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, gate_choose, &a, zpr_flat_blocks(c, r->B * r->S));
+  ZPR_START(c, gate_places, &a, zpr_grid(c, r->B));
 }
 
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
@@ -58,8 +56,7 @@ void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t b
   assert(r->k >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
   a.slot = slot, a.count = (zpd_int *)zpr_load_of(c, bias);
-  zpr_launch(c, &c->state->device->kernels.count_load, &a, sizeof a,
-             (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, count_load, &a, (r->experts + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS);
 }
 
 int64_t *zpr_load_counts_open(zpr *c, int64_t n) {
@@ -76,7 +73,7 @@ void zpr_load_counts_close(zpr *c, int64_t *count) {
 
 void zpr_load_signs(zpr *c, const int64_t *count, int64_t experts, int64_t first, int64_t n, void *grad) {
   zpd_expert_load a = {.count = (const zpd_int *)count, .experts = experts, .first = first, .n = n, .grad = grad};
-  zpr_launch(c, &c->state->device->kernels.load_signs, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, load_signs, &a, 1);
 }
 
 static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }

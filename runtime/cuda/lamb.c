@@ -26,7 +26,7 @@ void zpr_lamb_moments(zpr *c, zpr_block_list *list, const zpk_update *rule, doub
   assert(bytes <= zpr_window_bytes(c));
   zpd_updates a = zpr_updates_over(c, t, rule);
   a.sums = zpr_sums_in(t);
-  zpr_launch(c, &c->state->device->kernels.lamb_moments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, lamb_moments, &a, t->blocks);
   const double *part = zpr_window_open(c, a.sums, bytes, true);
   for (int64_t i = 0; i < list->n; i++) {
     const zpr_block *b = &list->block[i];
@@ -49,5 +49,5 @@ void zpr_lamb_apply(zpr *c, zpr_block_list *list, const zpk_update *rule, const 
   if (t->blocks == 0) return;
   zpd_updates a = zpr_updates_over(c, t, rule);
   a.ratios = zpr_put_ratios(c, list, ratio);
-  zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, optimizer, &a, zpr_grid(c, a.blocks));
 }

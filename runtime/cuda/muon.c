@@ -3,10 +3,8 @@
 #include "muon.h"
 #include "cuda.h"
 
-static int64_t groups_of(int64_t count) { return (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS; }
-
 static void launch(zpr *c, zpr_device_kernel *kernel, const void *a, size_t bytes, int64_t count) {
-  zpr_launch(c, kernel, a, bytes, zpr_grid(c, groups_of(count)), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, a, bytes, zpr_flat_blocks(c, count), 1, 1, ZPD_FLAT_THREADS);
 }
 
 /* As many blocks of threads as its elements fill, and sums have room for: up to these alone, so that the length has the
@@ -19,13 +17,12 @@ static int64_t blocks_of(int64_t count, int64_t free_bytes) {
 }
 
 void zpr_muon_momentum(zpr *c, const zpr_block *block, const zpk_update *rule) {
-  const zpr_stage *s = c->stage;
-  int64_t state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
+  zpr_block_arrays x = zpr_arrays_of(c, block);
   zpd_muon_update a = {.momentum = rule->momentum,
                        .grad_scale = rule->grad_scale,
-                       .grad = (char *)zpr_at(c, s->grads) + block->begin * zpr_gradient_bytes(c),
-                       .m = (char *)zpr_at(c, s->moment1) + state,
-                       .x = (char *)zpr_at(c, s->moment2) + state,
+                       .grad = x.grad,
+                       .m = x.m,
+                       .x = x.v,
                        .count = block->end - block->begin};
   launch(c, &c->state->device->kernels.muon_momentum, &a, sizeof a, a.count);
 }
@@ -34,7 +31,7 @@ void zpr_muon_unit(zpr *c, const void *x, void *y, int64_t elements, const zpr_m
   zpd_muon_length a = {.x = x, .sums = room->free, .count = elements};
   zpd_muon_mixture scale = {.x = x, .y = y, .count = elements, .sums = a.sums, .least = 1e-7};
   scale.n_sums = blocks_of(elements, room->free_bytes);
-  zpr_launch(c, &c->state->device->kernels.muon_squares, &a, sizeof a, scale.n_sums, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, muon_squares, &a, scale.n_sums);
   launch(c, &c->state->device->kernels.muon_mix, &scale, sizeof scale, elements);
 }
 
@@ -51,18 +48,15 @@ void zpr_muon_mix(zpr *c, double factor, double diagonal, const void *x, void *y
 }
 
 void zpr_muon_apply(zpr *c, const zpr_block *block, const zpk_update *rule, double scale) {
-  const zpr_stage *s = c->stage;
-  bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = (block->begin + block->to_state) * zpk_real_bytes(rule->dtype);
-  char *weights = (char *)zpr_at(c, s->params) + (block->begin + block->to_params) * size;
+  zpr_block_arrays x = zpr_arrays_of(c, block);
   zpd_muon_weights a = {.lr = rule->lr,
                         .weight_decay = rule->weight_decay,
                         .scale = scale,
                         .ema = rule->ema,
-                        .param = mixed ? (char *)zpr_at(c, s->master) + state : weights,
-                        .weight = mixed ? weights : NULL,
-                        .average = rule->ema > 0 ? (char *)zpr_at(c, s->average) + state : NULL,
-                        .x = (char *)zpr_at(c, s->moment2) + state,
+                        .param = x.param,
+                        .weight = x.weight,
+                        .average = rule->ema > 0 ? x.average : NULL,
+                        .x = x.v,
                         .count = block->end - block->begin};
   launch(c, &c->state->device->kernels.muon_apply, &a, sizeof a, a.count);
 }

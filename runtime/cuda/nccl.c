@@ -210,8 +210,7 @@ static void count_ring(zpr *c, const zpr_group *g, zpr_axis axis, zpk_dtype dtyp
 }
 
 static void launch_rounding(zpr *c, zpr_device_kernel *kernel, zpd_rounding a) {
-  int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  if (a.count > 0) zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  if (a.count > 0) zpr_launch(c, kernel, &a, sizeof a, zpr_flat_blocks(c, a.count), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_round_on_device(zpr *c, const char *sum, unsigned short *bits, int64_t count) {

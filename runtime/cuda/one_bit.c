@@ -7,8 +7,7 @@ static void launch_blocks(zpr *c, zpr_device_kernel *kernel, const zpr_block *bl
                           const zpk_update *rule) {
   for (int64_t i = 0; i < n; i++) {
     zpd_update a = zpr_update_args(c, &blocks[i], rule);
-    int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-    zpr_launch(c, kernel, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+    zpr_launch(c, kernel, &a, sizeof a, zpr_flat_blocks(c, a.count), 1, 1, ZPD_FLAT_THREADS);
   }
 }
 

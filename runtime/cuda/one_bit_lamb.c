@@ -23,7 +23,7 @@ void zpr_lamb_fresh(zpr *c, zpr_block_list *list, const zpk_update *rule, double
                  .blocks = zpr_shard_elements(c->stage) / ZPK_SIGNS,
                  .n = c->program->data};
   a.updates.sums = zpr_sums_in(t);
-  zpr_launch(c, &c->state->device->kernels.lamb_fresh, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, lamb_fresh, &a, t->blocks);
   const double *part = zpr_window_open(c, a.updates.sums, bytes, true);
   for (int64_t i = 0; i < list->n; i++) {
     const zpr_block *b = &list->block[i];
@@ -38,5 +38,5 @@ void zpr_lamb_frozen(zpr *c, zpr_block_list *list, const zpk_update *rule, const
   if (t->blocks == 0) return;
   zpd_updates a = zpr_updates_over(c, t, rule);
   a.ratios = zpr_put_ratios(c, list, ratio);
-  zpr_launch(c, &c->state->device->kernels.lamb_frozen, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, lamb_frozen, &a, zpr_grid(c, a.blocks));
 }

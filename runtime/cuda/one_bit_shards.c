@@ -16,8 +16,7 @@ static zpd_owned owned_of(zpr *c, const zpr_block *b, const zpk_update *rule) {
 }
 
 static void launch(zpr *c, zpr_device_kernel *kernel, const zpd_owned *a) {
-  int64_t groups = (a->update.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, kernel, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, a, sizeof *a, zpr_flat_blocks(c, a->update.count), 1, 1, ZPD_FLAT_THREADS);
 }
 
 /* Records of owners stand side by side. */

@@ -55,7 +55,7 @@ void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_
   assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   zpd_lookup a = {
       .ids = ids, .from = table, .to = out, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
-  zpr_launch(c, &c->state->device->kernels.embedding, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, embedding, &a, zpr_grid(c, rows));
 }
 
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
@@ -63,15 +63,14 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
   assert(first_row >= 0 && n_rows >= 0 && rows >= 0 && cols >= 1);
   zpd_lookup a = {
       .ids = ids, .from = dy, .to = grad, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
-  zpr_launch(c, &c->state->device->kernels.embedding_grad, &a, sizeof a, zpr_grid(c, n_rows < rows ? n_rows : rows), 1,
-             1, ZPD_FLAT_THREADS);
+  ZPR_START(c, embedding_grad, &a, zpr_grid(c, n_rows < rows ? n_rows : rows));
 }
 
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad) {
   assert(ld >= cols && samples >= 1 && S >= 1 && cols >= 1);
   zpd_lookup a = {.from = dy, .to = grad, .cols = cols, .ld = ld, .samples = samples, .S = S, .accumulate = accumulate};
-  zpr_launch(c, &c->state->device->kernels.position_grad, &a, sizeof a, zpr_grid(c, S), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, position_grad, &a, zpr_grid(c, S));
 }
 
 /* ---- cross-entropy ---- */
@@ -134,9 +133,7 @@ void zpr_ce_grad(zpr *c, int loss, const void *logits, int64_t V, int64_t first_
 }
 
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a) {
-  int64_t groups = (a->count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  if (a->count > 0)
-    zpr_launch(c, &c->state->device->kernels.sum_parts, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  if (a->count > 0) ZPR_START(c, sum_parts, a, zpr_flat_blocks(c, a->count));
 }
 
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
@@ -145,7 +142,7 @@ void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
 
 void zpr_add_stochastic(zpr *c, const zpd_stochastic *a) {
   int64_t groups = (a->count + ZPD_FLAT_THREADS * ZPD_STOCHASTIC_BLOCK - 1) / (ZPD_FLAT_THREADS * ZPD_STOCHASTIC_BLOCK);
-  zpr_launch(c, &c->state->device->kernels.add_stochastic, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, add_stochastic, a, zpr_grid(c, groups));
 }
 
 void zpr_widen_sums(zpr *c, float *to, const void *from, int64_t count) {

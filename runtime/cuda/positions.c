@@ -5,32 +5,18 @@
 
 void zpr_move_positions(zpr *c, const zpk_positions *positions) {
   zpk_positions p = zpk_clip_positions(positions);
-  zpd_positions a = {.from = p.from,
-                     .to = p.to,
-                     .from_S = p.from_S,
-                     .from_at = p.from_at,
-                     .to_S = p.to_S,
-                     .to_at = p.to_at,
-                     .n = p.n,
-                     .shared = p.shared,
-                     .samples = p.samples,
-                     .cols = p.cols};
-  if (p.n > 0)
-    zpr_launch(c, &c->state->device->kernels.move_positions, &a, sizeof a, zpr_grid(c, p.samples * p.n), 1, 1,
-               ZPD_FLAT_THREADS);
+  if (p.n > 0) ZPR_START(c, move_positions, &p, zpr_grid(c, p.samples * p.n));
 }
 
 void zpr_mean_positions(zpr *c, const void *x, int64_t samples, int64_t S, int64_t cols, double scale, void *y) {
   assert(samples >= 1 && S >= 1 && cols >= 1);
   zpd_positions a = {.from = x, .to = y, .samples = samples, .S = S, .cols = cols, .scale = scale};
   int64_t stretches = (cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS; /* at most; packs make it fewer */
-  zpr_launch(c, &c->state->device->kernels.mean_positions, &a, sizeof a, zpr_grid(c, samples * stretches), 1, 1,
-             ZPD_FLAT_THREADS);
+  ZPR_START(c, mean_positions, &a, zpr_grid(c, samples * stretches));
 }
 
 void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, int64_t cols, double scale, void *dx) {
   assert(samples >= 1 && S >= 1 && cols >= 1);
   zpd_positions a = {.from = dy, .to = dx, .samples = samples, .S = S, .cols = cols, .scale = scale};
-  zpr_launch(c, &c->state->device->kernels.spread_positions, &a, sizeof a, zpr_grid(c, samples * S), 1, 1,
-             ZPD_FLAT_THREADS);
+  ZPR_START(c, spread_positions, &a, zpr_grid(c, samples * S));
 }

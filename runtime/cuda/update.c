@@ -101,8 +101,7 @@ static void square_segments(zpr *c, const zpr_table *t) {
                    .segments = zpr_segments_in(t),
                    .n = t->n,
                    .sums = t->n ? zpr_sums_in(t) : NULL};
-  if (t->blocks > 0)
-    zpr_launch(c, &c->state->device->kernels.square_segments, &a, sizeof a, t->blocks, 1, 1, ZPD_FLAT_THREADS);
+  if (t->blocks > 0) ZPR_START(c, square_segments, &a, t->blocks);
 }
 
 /* Parts are added in order, as zpd_decide does. */
@@ -171,8 +170,7 @@ static void update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) 
   } else {
     a = zpr_updates_over(c, zpr_table_of(c, list, ZPR_TABLE_UPDATE), rule);
   }
-  if (a.blocks > 0)
-    zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, a.blocks), 1, 1, ZPD_FLAT_THREADS);
+  if (a.blocks > 0) ZPR_START(c, optimizer, &a, zpr_grid(c, a.blocks));
 }
 
 void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
@@ -181,10 +179,7 @@ void zpr_update_blocks(zpr *c, zpr_block_list *list, const zpk_update *rule) {
 }
 
 zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
-  const zpr_stage *stage = c->stage;
-  bool mixed = zpk_is_narrow(rule->dtype);
-  int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
-  char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
+  zpr_block_arrays x = zpr_arrays_of(c, b);
   return (zpd_update){.kind = rule->kind,
                       .lr = rule->lr * b->recipe.lr_factor,
                       .beta1 = rule->beta1,
@@ -195,11 +190,11 @@ zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
                       .bias1 = rule->bias1,
                       .bias2 = rule->bias2,
                       .grad_scale = rule->grad_scale,
-                      .param = mixed ? (char *)zpr_at(c, stage->master) + state : param,
-                      .weight = mixed ? param : NULL,
-                      .grad = (char *)zpr_at(c, stage->grads) + b->begin * zpr_gradient_bytes(c),
-                      .m = stage->moment1 >= 0 ? (char *)zpr_at(c, stage->moment1) + state : NULL,
-                      .v = stage->moment2 >= 0 ? (char *)zpr_at(c, stage->moment2) + state : NULL,
+                      .param = x.param,
+                      .weight = x.weight,
+                      .grad = x.grad,
+                      .m = x.m,
+                      .v = x.v,
                       .count = b->end - b->begin};
 }
 
@@ -271,7 +266,7 @@ void zpr_decide(zpr *c, zpr_block_list *counted, zpr_block_list *updated, const 
 #undef BIAS
   assert(d->decides && d->decided - d->heard < ZPR_DECISIONS);
   square_segments(c, t);
-  zpr_launch(c, &d->kernels.decide, &a, sizeof a, 1, 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, decide, &a, 1);
   zpr_cuda(c, d->api.to_host(&d->outcome[turn], zpr_gpu(outcome), sizeof *outcome, d->stream), "copy from the GPU");
   zpr_cuda(c, d->api.record(d->told[turn], d->stream), "mark a place in a stream");
   d->decided++;

@@ -5,8 +5,7 @@
 #include "update.h"
 
 static void launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t size, int64_t count) {
-  int64_t groups = (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  zpr_launch(c, kernel, args, size, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, kernel, args, size, zpr_flat_blocks(c, count), 1, 1, ZPD_FLAT_THREADS);
 }
 
 static void launch_local(zpr *c, zpr_device_kernel *kernel, const zpr_block *blocks, int64_t n, const zpk_update *rule,

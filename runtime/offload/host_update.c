@@ -387,11 +387,7 @@ typedef struct keeping {
   const char *from;
 } keeping;
 
-static void keep_range(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const keeping *k = arg;
-  memcpy(k->to + begin, k->from + begin, (size_t)(end - begin));
-}
+ZPR_TASK(keep_range, keeping, memcpy(a->to + begin, a->from + begin, (size_t)(end - begin)))
 
 /* The gradients of a piece that are on the host, where the next step's are summed. */
 static void keep_gradients(zpr *c, const zpr_host_update *u, int64_t k) {

@@ -71,23 +71,12 @@ static int64_t fetch(const share *s, zpk_signs to, const char *record) {
   return zpr_record_down(s->c, record, part_elements(s->c) / ZPK_SIGNS, s->first, to, s->count);
 }
 
-static void pack(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const share *s = arg;
-  zpk_pack_signs(s->c->program->dtype, s->m, s->v, s->error, s->record, begin, end);
-}
+ZPR_TASK(pack, share, zpk_pack_signs(a->c->program->dtype, a->m, a->v, a->error, a->record, begin, end))
 
-static void average(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const share *s = arg;
-  zpk_average_signs(s->c->program->dtype, s->n, s->records, s->count, s->v, s->error, s->record, begin, end);
-}
+ZPR_TASK(average, share,
+         zpk_average_signs(a->c->program->dtype, a->n, a->records, a->count, a->v, a->error, a->record, begin, end))
 
-static void unpack(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const share *s = arg;
-  zpk_unpack_signs(s->c->program->dtype, s->record, s->v, s->m, begin, end);
-}
+ZPR_TASK(unpack, share, zpk_unpack_signs(a->c->program->dtype, a->record, a->v, a->m, begin, end))
 
 /* Where the record of the next part's share begins. */
 static int64_t end_of(const share *s, int64_t record) { return record + s->count * ZPK_SIGNS_BYTES; }

@@ -134,7 +134,7 @@ def check_layouts(suite):
         trainings.sanity(suite.tally, one.name, want)
         suite.compare("%sone rank against f64" % experts(model), want, suite.train(case(model, 1, 1, 1, more, precision="fp64")),
                       share(model), "f64 " + model)
-    for one in CPU:
+    for one in trainings.in_turn(CPU):
         suite.compare("%slayouts" % experts(one.model), suite.train(one), references[one.model, one.reference], share(one.model), one.name)
     twins = {}
     for precision in ("fp32", BF16):
@@ -150,7 +150,7 @@ def check_layouts(suite):
 
 def check_gpu(suite):
     references = {}
-    for one in GPU:
+    for one in trainings.in_turn(GPU):
         if (one.model, one.reference) not in references:
             references[one.model, one.reference] = suite.train(one._replace(settings=one.reference), cuda.STEPS)
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), references[one.model, one.reference], GPU_SHARE, "GPU " + one.name)

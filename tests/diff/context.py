@@ -13,6 +13,7 @@ Experts: moe.dz with slots for every choice trains what one rank trains. Where s
 depends on the context degree, and on nothing else: the reference has the same one. A trainer whose gates count the choices of
 their own positions alone must be found (check_gate).
 """
+import json
 import os
 import re
 import sys
@@ -29,6 +30,10 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
          "moe": EXPERTS}
+
+
+# Of plans that are searched and not built.
+SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"')
 
 
 def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch=4, **settings):
@@ -89,6 +94,24 @@ def check_refusals(tally, _):
         tally.check("refused: %s" % words, outcome.status == EXIT_NO_PLAN and words in said, outcome.tail())
 
 
+def check_search(tally):
+    """Samples of 32,768 positions and more are divided without being told to, where that is best; not short ones, nor on CPUs, nor where
+    other tokens would be dropped. Others find the plan that they had."""
+    for what, divided, model, settings in (
+            ("a long sample", True, "gpt", ("model.S=32768",)), ("a short one", False, "gpt", ("model.S=16384",)),
+            ("a long one with context 1", False, "gpt", ("model.S=32768", "context=1")),
+            ("a long one on CPUs", False, "gpt", ("model.S=32768", "model.layers=1")),
+            ("a long one whose tokens drop", False, "moe", ("model.S=32768", "model.kv_heads=8"))):
+        cluster = ("--ranks", 8) if "on CPUs" in what else ("--cluster", "gpu")
+        words = [word for setting in settings + SEARCHED for word in ("--set", setting)]
+        outcome = harness.zplan("plan", os.path.join(HERE, model + ".dz"), *cluster, *words, "--json")
+        plan = json.loads(outcome.out or "{}")
+        named = "context ranks" in plan.get("certificate", {}).get("space", "")
+        context = plan.get("degrees", {}).get("context", 1)
+        tally.check("%s %s" % (what, "is divided" if divided else "is not divided"),
+                    "certificate" in plan and (context > 1) == divided == named, outcome.tail())
+
+
 def check_experts(tally, folder):
     """Dropout on slots is refused; and a trainer that counts only the choices of its own positions is found."""
     model, settings = os.path.join(HERE, "moe.dz"), dict(moe(2, 2).settings)
@@ -114,8 +137,23 @@ def check_experts(tally, folder):
     tally.check("gates that count their own positions alone are found", max(errors) > 1e3 * trainings.BOUNDS["fp64"]["loss"], errors)
 
 
+def check_exports(tally, folder):
+    """Context, experts over context x data ranks: as flags of Megatron-LM; DeepSpeed has none."""
+    plan = os.path.join(folder, "exported.json")
+    settings = ("context=2", "plan.data=8", "plan.expert=8", "tensor=1", "pipeline=1", "batch=32", "model.layers=4", "model.capacity=4")
+    words = [word for setting in settings for word in ("--set", setting)]
+    model = os.path.join(harness.ROOT, "examples", "mixtral_8x7b.dz")
+    made = harness.zplan("plan", model, "--gpus", 16, *words, "--for", "megatron", "-o", plan)
+    megatron, deepspeed = harness.zplan("export", "megatron", plan), harness.zplan("export", "deepspeed", plan)
+    flags = ("--context-parallel-size 2", "--cp-comm-type a2a", "--expert-model-parallel-size 8")
+    tally.check("exported to Megatron-LM", made.status == megatron.status == 0 and all(flag in megatron.out for flag in flags), megatron.tail())
+    tally.check("refused for DeepSpeed", deepspeed.status == 1 and "context 2: DeepSpeed" in deepspeed.err, deepspeed.tail())
+
+
 def checks(tally, folder):
+    check_exports(tally, folder)
     check_refusals(tally, folder)
+    check_search(tally)
     check_experts(tally, folder)
 
 

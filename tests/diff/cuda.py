@@ -75,6 +75,10 @@ TABLE = (
 
 # ---- emulated ----
 
+class Gpus(trainings.Suite):
+    always = TABLE[:1]  # check_resume
+
+
 def check_resume(suite, folder):
     """A GPU trainer goes on from the checkpoint of a CPU trainer."""
     place = os.path.join(folder, "resume")
@@ -221,7 +225,7 @@ def main():
         return 0
     harness.require_zplan()
     with harness.Scratch() as folder:
-        suite = trainings.Suite(table, folder, options.jobs, options.verbose, steps=STEPS)
+        suite = Gpus(table, folder, options.jobs, options.verbose, steps=STEPS)
         suite.run()
         if not options.only:
             check_resume(suite, folder)

@@ -68,9 +68,9 @@ def check_layouts(suite):
         trainings.sanity(suite.tally, one.name, want)
         suite.compare("%sone rank against f64" % bf16.experts(model), want, suite.train(bf16.case(model, 1, 1, 1, more, precision="fp64")),
                       share(model), "f64 " + model)
-    for one in CPU:
+    for one in trainings.in_turn(CPU):
         suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
-    for one, words in (*((one, cuda.GPU) for one in GPU), (small("gpt", 1, 1, 1), VOLTA)):
+    for one, words in (*((one, cuda.GPU) for one in trainings.in_turn(GPU)), (small("gpt", 1, 1, 1), VOLTA)):
         want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, words), want, SHARE * bf16.GPU_SHARE, "%s %s" % (words[1], one.name))
     return references

@@ -156,6 +156,7 @@ def not_rounded(folder):
 class Offloads(trainings.Suite):
     """References are trained as ever, all others from a plan's file."""
     ends = {}  # what a run says at its end: {settings: event}
+    always = TABLE[:5]
 
     def run_job(self, job):
         number, (model, settings, words) = job
@@ -210,6 +211,7 @@ def words_of(name):
 
 class Passes(Offloads):
     """State is compared, too: moments or statistics, and the average."""
+    always = (LEAVES,)
 
     def report(self, one, result):
         if not result.error and one.group == "fp64":

@@ -110,6 +110,7 @@ def shares_pages(settings):
 class Values(offload.Offloads):
     """Keeps checkpoints until they were compared with those of the same plan without offload."""
     twins = {}
+    always = (*TABLE[:3], WHOLE_PARAMETERS, BOTH)
 
     def report(self, one, result):
         homes = offload.homes_of(dict(one.settings))[1]

@@ -72,9 +72,13 @@ def validations(result):
         return [record["loss"] for record in map(harness.json.loads, lines) if record.get("event") == "validate"]
 
 
+FOLDED = next(one for one in TABLE if dict(one.settings)["schedule"] == "zb_v")
+
+
 class Schedules(trainings.Suite):
     """Validation losses agree, too, and the trainer has the schedule's actions."""
     keep_trees = True
+    always = (FOLDED,)
 
     def report(self, one, result):
         if not result.error:
@@ -101,7 +105,7 @@ class Schedules(trainings.Suite):
 
 def check_resume(suite):
     """Half the steps on a folded pipeline, the rest on one rank, which goes on with the log."""
-    one = next(one for one in TABLE if dict(one.settings)["schedule"] == "zb_v")
+    one = FOLDED
     place = os.path.join(suite.folder, "resumed")
     os.makedirs(place)
     name = "one rank goes on from " + one.name

@@ -25,16 +25,17 @@ fail() {
   failed=1
 }
 
-# With sanitizers a rank takes ten times as long to start: they see each kind of message and step once, the build without them the rest. A
-# checkpoint is of half of the steps.
+# With sanitizers a rank takes ten times as long to start: they see each kind of message and step once, the build without them the rest.
+# Four steps: two of the warm-up, and two whose losses depend on all that updates have changed. A checkpoint is of half of them. The order
+# of messages is the layout's, whatever the dtype: f32 is trained on one rank and on four with ZeRO 3.
 sanitized=no
 case $bin in */dev/*) sanitized=yes ;; esac
-dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3' steps=8
-[ $sanitized = no ] || { dtypes=f64 staged='1 2 2 f64' trained='2 2 3' steps=4; }
+dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' steps=4
+trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
+[ $sanitized = no ] || { dtypes=f64 staged='1 2 2 f64' trained='2 2 3'; }
 
 # --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
 echo "$staged" | tr , '\n' >"$tmp/staged"
-echo "$trained" | tr , '\n' >"$tmp/trained"
 while read -r layout <&3; do
   set -- $layout
   ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout"
@@ -60,7 +61,8 @@ losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums
 }
 for dtype in $dtypes; do
   digits=10
-  [ $dtype = f32 ] && digits=3
+  [ $dtype = f64 ] || { digits=3 trained='1 1 0,2 2 3'; }
+  echo "$trained" | tr , '\n' >"$tmp/trained"
   "$bin/mpi_trainer" 1 1 0 $dtype --steps $steps --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
   losses "$tmp/log" $digits >"$tmp/reference"
   while read -r layout <&3; do

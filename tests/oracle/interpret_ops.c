@@ -393,6 +393,13 @@ static void squared_error_grad(zp_interpreter *in, const zp_node *node) {
 
 /* ---- views and collectives ---- */
 
+/* Choices of other ranks of a context group: a model on one rank has none. */
+static void of_a_group(zp_interpreter *in, const zp_node *node) {
+  (void)in;
+  (void)node;
+  assert(false);
+}
+
 static void copy(zp_interpreter *in, const zp_node *node) {
   assert(node->attr.parts <= 1); /* among several ranks the caller makes the collectives */
   int64_t n = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
@@ -432,4 +439,5 @@ const zp_oracle zp_oracle_RETURN_SLOTS = {.node = copy};
 const zp_oracle zp_oracle_SPREAD_HEADS = {.node = copy}; /* of a group of one */
 const zp_oracle zp_oracle_RETURN_HEADS = {.node = copy};
 const zp_oracle zp_oracle_GATHER_STATS = {.node = copy};
+const zp_oracle zp_oracle_GATHER_CHOICES = {.node = of_a_group};
 const zp_oracle zp_oracle_GRAD_ALL_REDUCE = {.node = copy};

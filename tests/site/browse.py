@@ -26,6 +26,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def do_GET(self):
+        """No page has an icon: the browser asks for one all the same, with the first page that it opens."""
+        if self.path != "/favicon.ico":
+            super().do_GET()
+            return
+        self.send_response(204)
+        self.end_headers()
+
 
 def pages():
     return sorted(os.path.relpath(os.path.join(where, name), SITE) for where, _, names in os.walk(SITE) for name in names

@@ -187,8 +187,13 @@ def comparable(lines, options):
         return []
     if "measured" not in options and "first" not in options:
         return lines
-    out = []
-    for line in lines[:1] if "first" in options else lines:
+    whole, out = [], []
+    for line in lines:  # where a line is wrapped depends on its numbers
+        if whole and line.startswith("  "):
+            whole[-1] += " " + line.strip()
+        else:
+            whole.append(line)
+    for line in whole[:1] if "first" in options else whole:
         if line.startswith(BUSY):
             continue
         line = re.sub(r"products by .*?(?=,)", "products by #", line)

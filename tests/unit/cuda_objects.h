@@ -14,10 +14,18 @@
 #include "../../codegen/cuda/emulator/zpd_host_counts.h"
 #include "../../kernels/include/zplan/zpd.h"
 
+/* Dtypes of a test that both builds have: sanitizers see f32 and bf16, elements of 4 and of 2 bytes. The other build
+ * sees all or, where it is known that both builds are tested, the two others. */
 #ifdef __SANITIZE_ADDRESS__
 static const bool sanitized = true;
+enum { FIRST_DTYPE = ZPK_F32, NEXT_DTYPE = ZPK_BF16 - ZPK_F32 };
 #else
 static const bool sanitized = false;
+#ifdef ZPLAN_TESTS_ONCE
+enum { FIRST_DTYPE = ZPK_F64, NEXT_DTYPE = ZPK_F16 - ZPK_F64 };
+#else
+enum { FIRST_DTYPE = ZPK_F32, NEXT_DTYPE = 1 };
+#endif
 #endif
 
 static const char *const cuda_include_dirs[] = {ZPLAN_SOURCE_DIR "/kernels/include", ZPLAN_SOURCE_DIR "/kernels/cuda",
@@ -60,15 +68,34 @@ static inline void host_compile(zp_arena *arena, const zp_cuda_source *source, c
   cr_assert_eq(rmdir(folder), 0, "the compiler left files behind");
 }
 
+/* The scheduler of all texts of a build: it takes as long to compile as a small text. */
+static inline const char *host_scheduler(zp_arena *arena, const zp_cuda_source *of) {
+  zp_cuda_source source = *of;
+  const char *error = NULL;
+  source.text = "scheduler";
+  source.dtype = ZPK_F32;
+  const char *path = kept_object(arena, &source, ".o"), *fresh = zp_format(arena, "%s.new", path);
+  int lock = kept_lock(arena, path);
+  if (access(path, R_OK) != 0) {
+    cr_assert(zp_cuda_compile_scheduler(arena, &source, fresh, &error), "%s", error);
+    cr_assert_eq(rename(fresh, path), 0);
+  }
+  close(lock);
+  return path;
+}
+
 static inline host_object host_load_as(const char *text, zpk_dtype dtype, bool watch) {
   host_object o = {0};
   zp_arena *arena = zp_arena_new("emulator");
   zp_cuda_source source = cuda_source(text, dtype);
   source.watch = watch;
   source.sanitize = sanitized && !watch;
-  const char *path = kept_object(arena, &source);
+  const char *path = kept_object(arena, &source, ".so");
   int lock = kept_lock(arena, path); /* tests that begin together ask for one text together */
-  if (access(path, R_OK) != 0) host_compile(arena, &source, path);
+  if (access(path, R_OK) != 0) {
+    if (!strstr(text, "ZPD_HOST_UCONTEXT")) source.scheduler = host_scheduler(arena, &source);
+    host_compile(arena, &source, path);
+  }
   close(lock);
   o.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   cr_assert_not_null(o.library, "%s", dlerror());

@@ -36,9 +36,9 @@ static inline uint64_t hash_of_compiler(zp_arena *arena, const zp_cuda_source *s
   return hash + sum;
 }
 
-/* Where the object of a text lies, or is to lie: under a name that says all that it is made of. Objects of other
- * kernels than today's are removed. */
-static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *source) {
+/* Where what is made of a source lies, or is to lie: under a name that says all that it is made of, and ends with
+ * `end`. Objects of other kernels than today's are removed. */
+static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *source, const char *end) {
   static const char all[] = ZPLAN_BUILD_DIR "/tests/emulated";
   unsigned long long now = hash_of_compiler(arena, source);
   const char *folder = zp_format(arena, "%s/%016llx", all, now);
@@ -47,8 +47,8 @@ static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *sou
       system(zp_format(arena, "cd '%s' && ls | grep -v %016llx | xargs rm -rf", all, now)) != 0)
     return NULL;
   uint64_t hash = zp_hash(ZP_HASH_START, source->text, strlen(source->text));
-  return zp_format(arena, "%s/%016llx-%d%s%s.so", folder, (unsigned long long)hash, (int)source->dtype,
-                   source->watch ? "-watched" : "", source->sanitize ? "-sanitized" : "");
+  return zp_format(arena, "%s/%016llx-%d%s%s%s", folder, (unsigned long long)hash, (int)source->dtype,
+                   source->watch ? "-watched" : "", source->sanitize ? "-sanitized" : "", end);
 }
 
 /* Waits until nobody else makes the object; to be closed. */

@@ -101,7 +101,7 @@ Test(kernels_cuda_one_bit, blocks_that_are_elsewhere) {
 }
 
 Test(kernels_cuda_one_bit, signs) {
-  for (int dtype = 0; dtype < REALS; dtype++)
+  for (int dtype = FIRST_DTYPE; dtype < REALS; dtype += NEXT_DTYPE)
     for (int grid = 1; grid <= 3; grid++) check_signs((zpk_dtype)dtype, grid);
 }
 
@@ -128,7 +128,7 @@ static zpd_update arguments_of(const zpk_update *u) {
 /* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit weights the
  * rest is f32, and they are rounded from the parameters. */
 Test(kernels_cuda_one_bit, update) {
-  for (int dtype = 0; dtype < DTYPES; dtype++)
+  for (int dtype = FIRST_DTYPE; dtype < DTYPES; dtype += NEXT_DTYPE)
     for (int way = 0; way < 4; way++) {
       zpk_update u = {.dtype = (zpk_dtype)dtype,
                       .kind = way & 1,
@@ -166,7 +166,7 @@ Test(kernels_cuda_one_bit, update) {
  * segment with a ratio and a decay of its own. */
 Test(kernels_cuda_one_bit, lamb) {
   enum { CUT = 17 * ZPK_SIGNS };
-  for (int dtype = 0; dtype < DTYPES; dtype++) {
+  for (int dtype = FIRST_DTYPE; dtype < DTYPES; dtype += NEXT_DTYPE) {
     zpk_update u = {.dtype = (zpk_dtype)dtype,
                     .kind = 4,
                     .lr = 0.05,
@@ -220,7 +220,7 @@ Test(kernels_cuda_one_bit, lamb) {
  * weights by that momentum, with LAMB's decay. */
 Test(kernels_cuda_one_bit, lamb_owner) {
   enum { FIRST = 2, OWN = COUNT - FIRST * ZPK_SIGNS };
-  for (int way = 0; way < DTYPES; way++) {
+  for (int way = FIRST_DTYPE; way < DTYPES; way += NEXT_DTYPE) {
     zpk_update u = {.dtype = (zpk_dtype)way,
                     .kind = 4,
                     .lr = 0.05,
@@ -284,6 +284,7 @@ Test(kernels_cuda_one_bit, lamb_owner) {
  * and the mean at an exchange. */
 Test(kernels_cuda_one_bit, local_steps) {
   for (int way = 0; way < 2 * DTYPES; way++) {
+    if (way / 2 % NEXT_DTYPE != FIRST_DTYPE) continue;
     zpk_update u = {.dtype = (zpk_dtype)(way / 2),
                     .kind = way % 2,
                     .lr = 0.05,
@@ -335,6 +336,7 @@ Test(kernels_cuda_one_bit, local_steps) {
 Test(kernels_cuda_one_bit, owners) {
   enum { FIRST = 2, SHORT = COUNT - FIRST * ZPK_SIGNS - 41 };
   for (int way = 0; way < 2 * DTYPES; way++) {
+    if (way / 2 % NEXT_DTYPE != FIRST_DTYPE) continue;
     zpk_dtype dtype = (zpk_dtype)(way / 2), kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
     bool narrow = zpk_is_narrow(dtype);
     zpk_update u = {.dtype = dtype,

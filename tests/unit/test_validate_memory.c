@@ -17,8 +17,8 @@ Test(validate_memory, activation_figures) {
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     double got[2];
     for (int c = 0; c < 2; c++)
-      got[c] = zp_activation_bytes((zp_activation_case)c, models[i].layers, models[i].hidden, models[i].heads, 2048,
-                                   models[i].microbatch, 8, models[i].pipeline, models[i].chunks) /
+      got[c] = activation_bytes((activation_case)c, models[i].layers, models[i].hidden, models[i].heads, 2048,
+                                models[i].microbatch, 8, models[i].pipeline, models[i].chunks) /
                1073741824.0;
     expect_near(got[0], models[i].plain, 1e-4, "tensor parallel");
     expect_near(got[1], models[i].selective, 1e-4, "sequence parallel and selective");

@@ -200,8 +200,7 @@ Test(validate_predict, chunks_of_a_row_are_priced) {
   cr_expect(fabs(one.estimate.bubble_s - gone - three.estimate.bubble_s) < 0.1 * gone, "bubble %g, of one chunk %g",
             three.estimate.bubble_s, one.estimate.bubble_s);
   cr_expect(three.estimate.pipeline_comm_s > 2 * one.estimate.pipeline_comm_s, "three times the messages");
-  double kept = zp_activation_bytes(ZP_ACTIVATIONS_PLAIN, 96, 12288, 96, 2048, 1, 8, 8, 1) -
-                5.0 * 96 * 2048 * 2048 / 8 * 96,
+  double kept = activation_bytes(PLAIN_ACTIVATIONS, 96, 12288, 96, 2048, 1, 8, 8, 1) - 5.0 * 96 * 2048 * 2048 / 8 * 96,
          more = kept * 7 / 24;
   cr_expect(fabs((double)(three.peak_bytes - one.peak_bytes) / more - 1) < 0.2, "%g GB more, by the paper %g",
             (double)(three.peak_bytes - one.peak_bytes) / 1e9, more / 1e9);

@@ -426,6 +426,10 @@ def completions(folder):
     for verb in ("plan", "explain", "diff", "validate"):
         helped = zplan(verb, "--help").stdout
         expect("help of " + verb, helped.startswith("zplan " + verb) and "--color" in helped)
+    for words in (("--help",), ("plan", "--help"), ("run", "--help"), ("data", "--help")):
+        for columns in (80, 20):
+            most = max(map(len, zplan(*words, env=dict(os.environ, COLUMNS=str(columns))).stdout.splitlines()))
+            expect("%s in %d columns" % (" ".join(words), columns), most <= columns, most)
     helped = zplan("--help").stdout
     first = re.findall(r"^  zplan (.+)$", helped.partition("Commands:")[0], re.M)
     with open(folder + "/BOOK.txt", "w") as file:

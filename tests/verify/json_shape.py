@@ -83,6 +83,7 @@ def main():
         expect("a table", isinstance(document("a table", [TINY, "--gpus", "1..2"], 0), list))
         expect("check", "parameters" in json.dumps(document("check", ["check", TINY], 0)))
         expect("diff", document("diff", ["diff", plan, plan], 0)["same"] is True)
+        expect("compare with a page", len(document("compare with a page", ["compare", plan, plan, "--html", folder + "/sides.html"], 0).get("plans", [])) == 2)
         expect("no plan", document("no plan", [TINY, "--set", "tensor=3"], 3)["feasible"] is False)
         # the shape of all others
         envelope("verify", ["verify", plan], 0, ("plan_hash", "text"))

@@ -18,6 +18,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Not a matter of the plan's proof: how it was found and made, where its model's data is, and the mark of a file that nobody has edited.
 FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
+CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
@@ -30,8 +31,11 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2", "--set", "loss_chunks=4"),
     ("examples/llama_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "plan.data=2", "--set", "zero=3", "--set", 'train.frozen=["embed_tokens", "*proj.weight"]'),
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'train.adapt=lora(rank = 4, of = ["*attn*"])'),
+    ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "context=4", "--set", "shard=2", "--set", "zero=2"),
+    CONTEXT,
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
+EXCHANGES = ("spread_heads", "return_heads", "gather_choices")
 
 
 def leaves(value, path=()):
@@ -81,6 +85,42 @@ def mutate(zplan, plan, folder, rng, count):
     return passed, failed
 
 
+def without_exchange(plan, segment, procedure, number):
+    """Whoever read what the step makes reads what it was made of."""
+    less = copy.deepcopy(plan)
+    steps = less["program"]["segments"][segment][procedure]["steps"]
+    gone = steps.pop(number)
+    for step in steps:
+        step["in"] = [gone["in"][0] if b == gone["out"][0] else b for b in step.get("in", [])]
+    return less
+
+
+def edit_exchanges(zplan, plan, folder):
+    """Every exchange of a context group left out, and one on another number of positions. Returns (passed, failed)."""
+    edited = []
+    for s, segment in enumerate(plan["program"]["segments"]):
+        for procedure in ("forward", "backward"):
+            for number, step in enumerate(segment[procedure]["steps"]):
+                if step.get("op") not in EXCHANGES:
+                    continue
+                edited.append(("%s without %s" % (procedure, step["op"]), without_exchange(plan, s, procedure, number)))
+                if step["op"] == "spread_heads":
+                    other = copy.deepcopy(plan)
+                    other["program"]["segments"][s][procedure]["buffers"][step["in"][0]]["rows"] *= 2
+                    edited.append(("%s: %s of twice the positions" % (procedure, step["op"]), other))
+    passed = 0
+    for what, other in edited:
+        name = os.path.join(folder, "exchange.json")
+        with open(name, "w") as file:
+            json.dump(other, file)
+        result = verify(zplan, name)
+        found = result.returncode == 1 and "derived again" not in result.stderr.split("\n")[0]
+        passed += found
+        if not found:
+            print("not found: %s (exit %d) %s" % (what, result.returncode, result.stderr[:200]))
+    return passed, len(edited) - passed + (not edited)
+
+
 def main(argv):
     count = 60
     if len(argv) > 2 and argv[1] == "--mutations":
@@ -103,6 +143,10 @@ def main(argv):
             more, missed = mutate(zplan, plan, folder, rng, count)
             passed += more
             failed += missed
+            if case is CONTEXT:
+                more, missed = edit_exchanges(zplan, plan, folder)
+                passed += more
+                failed += missed
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed else 0
 

@@ -66,7 +66,9 @@ zpd_host_dim threadIdx, blockIdx, blockDim, gridDim;
 /* ---- threads and fibers ---- */
 
 /* The k-th of [begin, end) in the order of the block. */
-static int zpd_host_nth(int begin, int end, int k) { return zpd_host_backwards ? end - 1 - k : begin + k; }
+ZPD_HOST_UNCHECKED static int zpd_host_nth(int begin, int end, int k) {
+  return zpd_host_backwards ? end - 1 - k : begin + k;
+}
 
 static zpd_host_fiber *zpd_host_take_fiber() {
   if (zpd_host_n_idle) return zpd_host_idle[--zpd_host_n_idle];
@@ -76,7 +78,7 @@ static zpd_host_fiber *zpd_host_take_fiber() {
 }
 
 /* Makes a thread the one that runs. One that has not begun gets `fiber`, or any when that is NULL. */
-static zpd_host_fiber *zpd_host_enter(int thread, zpd_host_fiber *fiber) {
+ZPD_HOST_UNCHECKED static zpd_host_fiber *zpd_host_enter(int thread, zpd_host_fiber *fiber) {
   zpd_host_thread *t = &zpd_host_threads[thread];
   if (!t->fiber) t->fiber = fiber ? fiber : zpd_host_take_fiber();
   t->state = ZPD_HOST_RUNNING;
@@ -86,19 +88,19 @@ static zpd_host_fiber *zpd_host_enter(int thread, zpd_host_fiber *fiber) {
 }
 
 /* The lane after this one when it can run, else -1. */
-static int zpd_host_next() {
+ZPD_HOST_UNCHECKED static int zpd_host_next() {
   int next = zpd_host_current + (zpd_host_backwards ? -1 : 1);
   bool inside = next >= zpd_host_warp_begin && next < zpd_host_warp_end;
   return inside && zpd_host_threads[next].state == ZPD_HOST_READY ? next : -1;
 }
 
 /* The fiber goes to sleep: the warp's next lane runs, or the scheduler. */
-static void zpd_host_leave(zpd_host_fiber *fiber) {
+ZPD_HOST_UNCHECKED static void zpd_host_leave(zpd_host_fiber *fiber) {
   int next = zpd_host_next();
   zpd_host_change(&fiber->context, next < 0 ? &zpd_host_scheduler : &zpd_host_enter(next, nullptr)->context);
 }
 
-static void zpd_host_fiber_main() {
+ZPD_HOST_UNCHECKED static void zpd_host_fiber_main() {
   zpd_host_fiber *fiber = zpd_host_threads[zpd_host_current].fiber; /* this one */
   for (;;) {
     zpd_host_kernel(zpd_host_args);
@@ -112,11 +114,11 @@ static void zpd_host_fiber_main() {
 }
 
 /* Runs a thread, and those of its warp that come after it. */
-static void zpd_host_resume(int thread) {
+ZPD_HOST_UNCHECKED static void zpd_host_resume(int thread) {
   zpd_host_change(&zpd_host_scheduler, &zpd_host_enter(thread, nullptr)->context);
 }
 
-static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
+ZPD_HOST_UNCHECKED static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
   zpd_host_thread *t = &zpd_host_threads[zpd_host_current];
   t->state = state;
   t->file = file;
@@ -124,7 +126,7 @@ static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
   zpd_host_leave(t->fiber);
 }
 
-void zpd_host_barrier(const char *file, int line) {
+ZPD_HOST_UNCHECKED void zpd_host_barrier(const char *file, int line) {
   zpd_host_wait(ZPD_HOST_AT_BLOCK, file, line);
   zpd_host_threads[zpd_host_current].passed_file = file;
   zpd_host_threads[zpd_host_current].passed_line = line;
@@ -135,7 +137,7 @@ void zpd_host_refuse(const char *why, const char *file, int line) {
   zpd_host_wait(ZPD_HOST_REFUSED, file, line); /* nobody wakes it */
 }
 
-void zpd_host_meet(zpd_host_act *act, void *mine, const char *what, const char *file, int line) {
+ZPD_HOST_UNCHECKED void zpd_host_meet(zpd_host_act *act, void *mine, const char *what, const char *file, int line) {
   zpd_host_thread *t = &zpd_host_threads[zpd_host_current];
   if (zpd_host_warp_end % ZPD_HOST_LANES != 0)
     zpd_host_refuse("an operation of a warp in one that has not all 32 lanes", file, line);
@@ -172,12 +174,12 @@ static const char *zpd_host_place(const zpd_host_thread *t, char *text, size_t b
 }
 
 /* Names of files are compared when one file has two literals. */
-static bool zpd_host_same_place(const zpd_host_thread *a, const zpd_host_thread *b) {
+ZPD_HOST_UNCHECKED static bool zpd_host_same_place(const zpd_host_thread *a, const zpd_host_thread *b) {
   return a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0);
 }
 
 /* Are all of [begin, end) in the same state at the same place? If not, says which are not. */
-static bool zpd_host_together(int begin, int end) {
+ZPD_HOST_UNCHECKED static bool zpd_host_together(int begin, int end) {
   const zpd_host_thread *first = &zpd_host_threads[begin];
   for (int i = begin + 1; i < end; i++) {
     const zpd_host_thread *t = &zpd_host_threads[i];
@@ -239,7 +241,7 @@ static size_t zpd_host_shared_offset(const void *p) {
 
 /* ---- warps, blocks, the grid ---- */
 
-static bool zpd_host_act_together(int begin) {
+ZPD_HOST_UNCHECKED static bool zpd_host_act_together(int begin) {
   void *mine[ZPD_HOST_LANES];
   for (int i = 0; i < ZPD_HOST_LANES; i++) mine[i] = zpd_host_threads[begin + i].mine;
   zpd_host_threads[begin].act(mine);
@@ -247,7 +249,7 @@ static bool zpd_host_act_together(int begin) {
 }
 
 /* Copies that a thread does not wait for may arrive when the memory is another block's. */
-static bool zpd_host_all_arrived(int threads) {
+ZPD_HOST_UNCHECKED static bool zpd_host_all_arrived(int threads) {
   for (int i = 0; i < threads; i++) {
     if (zpd_host_threads[i].copies.n == 0) continue;
     char text[96];
@@ -258,7 +260,7 @@ static bool zpd_host_all_arrived(int threads) {
 }
 
 /* Until no lane waits for the warp. */
-static bool zpd_host_run_warp(int begin, int end) {
+ZPD_HOST_UNCHECKED static bool zpd_host_run_warp(int begin, int end) {
   zpd_host_warp_begin = begin;
   zpd_host_warp_end = end;
   for (;;) {
@@ -278,7 +280,7 @@ static bool zpd_host_run_warp(int begin, int end) {
   }
 }
 
-static bool zpd_host_run_block(int threads) {
+ZPD_HOST_UNCHECKED static bool zpd_host_run_block(int threads) {
   int warps = (threads + ZPD_HOST_LANES - 1) / ZPD_HOST_LANES;
   zpd_host_spoil_shared();
   zpd_host_watch_block();
@@ -309,7 +311,7 @@ static void zpd_host_abandon() {
   zpd_host_trouble[0] = '\0';
 }
 
-static void zpd_host_begin_thread(unsigned i, const unsigned block[3]) {
+ZPD_HOST_UNCHECKED static void zpd_host_begin_thread(unsigned i, const unsigned block[3]) {
   zpd_host_threads[i] = zpd_host_thread{};
   zpd_host_threads[i].index = zpd_host_dim{i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
 }

@@ -24,6 +24,7 @@ typedef struct zp_cuda_source {
   zpk_dtype dtype; /* of operands, as in zp_kernels_new */
   bool sanitize;   /* arch "host" only: address and undefined behaviour */
   bool watch;      /* arch "host" only, without sanitize: finds races, counts accesses (emulator/zpd_host_watch.h) */
+  const char *scheduler; /* arch "host" only: what zp_cuda_compile_scheduler made; NULL: compiled with the text */
 } zp_cuda_source;
 
 /* The macro that makes kernel text speak a dtype: "-DZPD_F64"; NULL: f32 needs none. */
@@ -34,6 +35,10 @@ const char *zp_cuda_define(zpk_dtype dtype);
  * false with *error (arena; with NVRTC's log): no NVRTC, an arch that it does not take, text that does not compile. */
 bool zp_cuda_compile(zp_arena *arena, const zp_cuda_source *source, const char *arch, const char *out_path,
                      const char **error);
+
+/* The emulator's scheduler as an object that many texts are linked with, for callers that compile many: `sanitize` and
+ * `watch` of the source are theirs, its text does not matter. Errors as those of zp_cuda_compile. */
+bool zp_cuda_compile_scheduler(zp_arena *arena, const zp_cuda_source *source, const char *out_path, const char **error);
 
 /* The archs that the first NVRTC of this machine compiles for: "sm_75 sm_80 ... sm_121", arena. NULL with *error when
  * there is none. Archs with an `a` or `f` after the number are taken where NVRTC takes them and are not listed. */

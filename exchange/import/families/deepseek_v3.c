@@ -5,9 +5,7 @@
 
 /* clang-format off */
 static const hf_row of_class[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "0"),
+    OF_CLASS("10000.0", "1e-6", "0"),
     END};
 
 static const hf_row attention[] = {

@@ -14,9 +14,7 @@
 
 /* clang-format off */
 static const hf_row of_llama[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "0"),
+    OF_CLASS("10000.0", "1e-6", "0"),
     END};
 static const hf_row llama_biases[] = {
     FLAG("attention_bias", "qkv_bias", "0"),
@@ -34,9 +32,7 @@ const hf_family hf_llama = {.type = "llama",
 
 /* clang-format off */
 static const hf_row of_mistral[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "8"),
+    OF_CLASS("10000.0", "1e-6", "8"),
     END};
 static const hf_row mistral_window[] = {
     SIZE_OR_NULL("sliding_window", "window", "4096", "0", INT32_MAX),
@@ -50,9 +46,7 @@ const hf_family hf_mistral = {.type = "mistral",
 
 /* clang-format off */
 static const hf_row of_mixtral[] = {
-    LET("theta_of_class", "1000000.0"),
-    LET("eps_of_class", "1e-5"),
-    LET("kv_heads_of_class", "8"),
+    OF_CLASS("1000000.0", "1e-5", "8"),
     LET("normalized", "1"),
     END};
 /* clang-format on */
@@ -77,9 +71,7 @@ const hf_family hf_mixtral = {.type = "mixtral",
 
 /* clang-format off */
 static const hf_row of_qwen[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "32"),
+    OF_CLASS("10000.0", "1e-6", "32"),
     END};
 /* clang-format on */
 

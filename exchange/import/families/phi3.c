@@ -4,9 +4,7 @@
 
 /* clang-format off */
 static const hf_row of_phi3[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-5"),
-    LET("kv_heads_of_class", "0"),
+    OF_CLASS("10000.0", "1e-5", "0"),
     LET("has_rotary_share", "1"),
     END};
 

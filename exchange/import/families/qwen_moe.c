@@ -28,9 +28,7 @@ static const hf_row experts[] = {
     END};
 
 static const hf_row of_qwen3_moe[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "4"),
+    OF_CLASS("10000.0", "1e-6", "4"),
     LET("has_rotary_share", "1"),
     LET("experts_of_class", "128"),
     LET("top_k_of_class", "8"),
@@ -46,9 +44,7 @@ static const hf_row qwen3_attention[] = {
     END};
 
 static const hf_row of_qwen2_moe[] = {
-    LET("theta_of_class", "10000.0"),
-    LET("eps_of_class", "1e-6"),
-    LET("kv_heads_of_class", "16"),
+    OF_CLASS("10000.0", "1e-6", "16"),
     LET("has_rotary_share", "1"),
     LET("experts_of_class", "60"),
     LET("top_k_of_class", "4"),

@@ -102,16 +102,16 @@ typedef struct zpd_positions {
 
 /* ---- positions by number: as zpk_gather and zpk_gather_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_gather_args {
-  const void *from;
-  void *to;
+  const void *from; /* x[samples * S], or dy[samples * n] */
+  void *to;         /* y, or dx */
   const int *index;
   zpd_int samples, S, first, n, cols;
 } zpd_gather_args; /* kernels zpd_gather, zpd_gather_grad */
 
 /* ---- windows over positions: as zpk_unfold and zpk_unfold_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_unfold_args {
-  const void *from;
-  void *to;
+  const void *from; /* x[samples * positions, cols], or dy[samples * n, cols * places] */
+  void *to;         /* y, or dx */
   zpd_int samples, cols;
   zpd_int size[2], count[2], kernel[2], stride[2], padding[2];
   zpd_int first, n;
@@ -120,8 +120,8 @@ typedef struct zpd_unfold_args {
 /* ---- one axis made one number: as zpk_reduce and zpk_reduce_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_reduce_args {
   const void *x, *dy;
-  void *to;
-  zpd_int outer, n, inner; /* n below 2^24 */
+  void *to;                /* y, or dx */
+  zpd_int outer, n, inner; /* on a GPU n below 2^24 */
   zpd_int kind;            /* a zpk_reduction */
   double scale;
 } zpd_reduce_args; /* kernels zpd_reduce, zpd_reduce_grad */
@@ -473,12 +473,6 @@ typedef struct zpd_local {
   void *sum, *anchor;
   double rate; /* add: the weight of this step; mean, weights: the sum of all weights */
 } zpd_local;   /* kernels zpd_local_add, zpd_local_mean, zpd_local_weights: a thread an element, grid-stride */
-
-typedef struct zpd_flat {
-  void *y;
-  double value;
-  zpd_int count;
-} zpd_flat; /* kernel zpd_fill */
 
 /* mine = x[0] + x[1] + ... + x[n - 1] in this order, gradients, which are `real`: x[me] is mine, x[r] the others'
  * elements from r * slot; and after them what was rounded to the type of operands, NULL: nothing. */

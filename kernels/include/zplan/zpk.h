@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <zplan/zpk_optimizers.h>
+#include <zplan/zpd.h>
 
 typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16, ZPK_F16 } zpk_dtype;
 enum { ZPK_DTYPES = ZPK_F16 + 1 };
@@ -69,14 +69,7 @@ void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samp
 /* ---- positions of samples ---- */
 /* to[b][to_at + i] = from[b][from_at + i] for i in [0, n), zeros where `from` has no such position; from[b] and to[b]
  * are [from_S, cols] and [to_S, cols]. shared: all samples read one from[from_S, cols]. */
-typedef struct zpk_positions {
-  const void *from;
-  int64_t from_S, from_at;
-  void *to;
-  int64_t to_S, to_at;
-  int64_t samples, n, cols;
-  bool shared;
-} zpk_positions;
+typedef zpd_positions zpk_positions;
 /* Positions without what `to` has no place for. */
 zpk_positions zpk_clip_positions(const zpk_positions *positions);
 /* Tasks are the samples * n rows that are written. Requires: all of them have a place in `to`. */
@@ -91,12 +84,7 @@ void zpk_spread_positions(zpk_dtype dtype, const void *dy, int64_t S, int64_t co
 /* ---- positions by number ---- */
 /* y[b * n + i] = x[b * S + index[b * n + i] - first], zeros where a rank's share of the positions, the S from `first`
  * on, has no such one. Rows are of `cols`. */
-typedef struct zpk_gather_args {
-  const void *from; /* x[samples * S], or dy[samples * n] */
-  void *to;         /* y, or dx */
-  const int32_t *index;
-  int64_t samples, S, first, n, cols;
-} zpk_gather_args;
+typedef zpd_gather_args zpk_gather_args;
 /* Tasks are the rows of y. */
 void zpk_gather(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, int64_t end);
 /* dx[b * S + s] = the sum of the dy whose index is s, in their order. Tasks are the rows of dx. */
@@ -106,29 +94,17 @@ void zpk_gather_grad(zpk_dtype dtype, const zpk_gather_args *a, int64_t begin, i
 /* Positions are size[0] rows of size[1]; windows of kernel[0] rows of kernel[1], `stride` apart, the first one
  * `padding` before the first position, are count[0] rows of count[1], of which a rank has the n from `first` on.
  * y[window][c][place] = x[position][c], zeros after the edges. */
-typedef struct zpk_unfold_args {
-  const void *from; /* x[samples * positions, cols], or dy[samples * n, cols * places] */
-  void *to;         /* y, or dx */
-  int64_t samples, cols;
-  int64_t size[2], count[2], kernel[2], stride[2], padding[2];
-  int64_t first, n;
-} zpk_unfold_args;
+typedef zpd_unfold_args zpk_unfold_args;
 /* Tasks are the rank's windows of all samples. */
 void zpk_unfold(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
 /* dx[position] = the sum over those windows that have it, in their order. Tasks are the positions of all samples. */
 void zpk_unfold_grad(zpk_dtype dtype, const zpk_unfold_args *a, int64_t begin, int64_t end);
 
 /* ---- one axis made one number ---- */
-typedef enum zpk_reduction { ZPK_SUM, ZPK_MAX, ZPK_LOG_SUM_EXP } zpk_reduction;
+typedef enum zpk_reduction { ZPK_SUM = ZPD_SUM, ZPK_MAX = ZPD_MAX, ZPK_LOG_SUM_EXP = ZPD_LOG_SUM_EXP } zpk_reduction;
 /* x[outer, n, inner] -> y[outer, inner], and dy[outer, inner] -> dx[outer, n, inner]. The gradient of the largest is of
  * the first that is as large. scale: of a sum, and of every gradient. */
-typedef struct zpk_reduce_args {
-  zpk_reduction kind;
-  const void *x, *dy;
-  void *to; /* y, or dx */
-  int64_t outer, n, inner;
-  double scale;
-} zpk_reduce_args;
+typedef zpd_reduce_args zpk_reduce_args;
 /* Tasks are the outer * inner results. */
 void zpk_reduce(zpk_dtype dtype, const zpk_reduce_args *a, int64_t begin, int64_t end);
 /* Tasks are the outer * inner results; reads x unless it is a sum. */
@@ -457,10 +433,8 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the
  * parts, of which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
-void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 /* Elements [begin, end) of those that the arguments say (zpd.h). */
-struct zpd_stochastic;
-void zpk_add_stochastic(const struct zpd_stochastic *a, int64_t begin, int64_t end);
+void zpk_add_stochastic(const zpd_stochastic *a, int64_t begin, int64_t end);
 
 /* ---- the random stream of all plans ---- */
 /* Philox4x32-10: key (seed low, seed high), counter (element / 4, stream << 16 | instance, sample, step), word element

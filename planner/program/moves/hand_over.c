@@ -16,21 +16,10 @@ static bool applies(const zp_move_scope *x) {
          zp_chunk_stage(c, c->pipeline - 1, NULL) == zp_chunk_stage(c, c->pipeline, NULL);
 }
 
-/* Elements of one micro-batch between model chunks k - 1 and k of one stage; 0: two stages have them. */
-static int64_t carry(const zp_move_scope *x, int64_t k) {
-  const zp_choice *c = x->choice;
-  int segment;
-  int64_t iteration;
-  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
-  if (zp_chunk_stage(c, k - 1, NULL) != zp_chunk_stage(c, k, NULL)) return 0;
-  zp_unit(x->lowered, c->cut[k], &segment, &iteration);
-  return x->lowered->segments[segment].carry_in_elements;
-}
-
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (x->act == ZP_ACT_BW) return;
   int64_t k = zp_model_chunk(x->choice, x->stage->index, x->chunk);
-  int64_t elements = carry(x, x->act == ZP_ACT_F ? k + 1 : k);
+  int64_t elements = zp_scope_carry(x, x->act == ZP_ACT_F ? k + 1 : k, true);
   zp_move move = zp_move_begin(x, &zp_hand_over, ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ZP_WAIT_BY_RECEIVER);
   if (elements > 0)
     zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, elements, READ_AND_WRITTEN * x->lowered->compute_bytes, emit, user);

@@ -8,17 +8,6 @@
 
 static bool applies(const zp_move_scope *x) { return x->choice->pipeline > 1; }
 
-/* Elements of one micro-batch between model chunks k - 1 and k; 0: one stage has both. */
-static int64_t carry(const zp_move_scope *x, int64_t k) {
-  const zp_choice *c = x->choice;
-  int segment;
-  int64_t iteration;
-  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
-  if (zp_chunk_stage(c, k - 1, NULL) == zp_chunk_stage(c, k, NULL)) return 0;
-  zp_unit(x->lowered, c->cut[k], &segment, &iteration);
-  return x->lowered->segments[segment].carry_in_elements;
-}
-
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (x->act == ZP_ACT_BW) return;
   int64_t k = zp_model_chunk(x->choice, x->stage->index, x->chunk);
@@ -27,7 +16,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   move.queue = ZP_QUEUE_MESSAGES;
   move.from = ZP_END_DEVICE;
   move.to = ZP_END_NEIGHBOUR;
-  move.elements = carry(x, x->act == ZP_ACT_F ? k + 1 : k);
+  move.elements = zp_scope_carry(x, x->act == ZP_ACT_F ? k + 1 : k, false);
   move.element_bytes = x->lowered->compute_bytes;
   move.all_elements = move.elements * x->choice->tensor * x->choice->data;
   move.ranks = 2;

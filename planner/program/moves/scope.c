@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <zplan/buf.h>
+#include <zplan/schedule.h>
 
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice) {
   assert(lowered && zp_choice_has_degrees(choice));
@@ -32,6 +33,16 @@ bool zp_is_first_user(const zp_move_scope *x, int param) {
   for (int r = 0; r < x->run && x->stage; r++)
     if (l->segments[x->stage->runs.data[r].segment].uses_shared[shared]) return false;
   return x->iteration == 0;
+}
+
+int64_t zp_scope_carry(const zp_move_scope *x, int64_t k, bool of_one_stage) {
+  const zp_choice *c = x->choice;
+  int segment;
+  int64_t iteration;
+  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
+  if ((zp_chunk_stage(c, k - 1, NULL) == zp_chunk_stage(c, k, NULL)) != of_one_stage) return 0;
+  zp_unit(x->lowered, c->cut[k], &segment, &iteration);
+  return x->lowered->segments[segment].carry_in_elements;
 }
 
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {

@@ -51,6 +51,8 @@ static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || ac
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */
 bool zp_is_first_user(const zp_move_scope *x, int param);
+/* Elements of one micro-batch that flow between model chunks k - 1 and k; 0: not both on one stage, or not on two. */
+int64_t zp_scope_carry(const zp_move_scope *x, int64_t k, bool of_one_stage);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is
  * known. */
 int64_t zp_bucket_offloaded(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);

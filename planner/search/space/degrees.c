@@ -281,6 +281,7 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
 typedef struct degrees_walk {
   zp_search_progress *progress;
   bool wants_idle, has_idle;
+  int most_context; /* where none is named */
 } degrees_walk;
 
 static void count(const degrees_walk *w, zp_rejection why) {
@@ -313,12 +314,12 @@ static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
   if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
 }
 
-/* Positions are divided where the plan block says so. */
+/* Positions are divided where the plan block says so, and of long samples (contexts.c). */
 static void try_contexts(degrees_walk *w, int tensor, int pipeline) {
   const zp_limit *limit = &w->progress->in->constraints->context;
-  int most = limit->set ? w->progress->in->devices / tensor / pipeline : 1;
+  int devices = w->progress->in->devices / tensor / pipeline, most = limit->set ? devices : w->most_context;
   bool any = false;
-  for (int context = 1; context <= most; context++) {
+  for (int context = 1; context <= most && context <= devices; context += limit->set ? 1 : context) {
     if (limit->set && !zp_limit_allows(limit, context)) continue;
     any = true;
     try_data(w, tensor, pipeline, context);
@@ -352,8 +353,14 @@ static void try_all(degrees_walk *w) {
   }
 }
 
+static degrees_walk walk_of(zp_search_progress *progress, bool idle) {
+  return (degrees_walk){.progress = progress,
+                        .wants_idle = idle,
+                        .most_context = zp_most_free_context(progress->in->spec, progress->in->devices)};
+}
+
 void zp_search_degrees(zp_search_progress *progress) {
-  degrees_walk walk = {.progress = progress};
+  degrees_walk walk = walk_of(progress, false);
   try_all(&walk);
   if (!walk.has_idle) return;
   zp_search_use(progress->s, progress->in->devices); /* fewer are no faster */
@@ -361,4 +368,7 @@ void zp_search_degrees(zp_search_progress *progress) {
           ((zp_degrees){.bound_s = bound_products(progress->s), .next = ZP_REFINE_IDLE}));
 }
 
-void zp_open_idle(zp_search_progress *progress) { try_all(&(degrees_walk){.progress = progress, .wants_idle = true}); }
+void zp_open_idle(zp_search_progress *progress) {
+  degrees_walk walk = walk_of(progress, true);
+  try_all(&walk);
+}

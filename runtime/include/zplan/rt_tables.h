@@ -154,8 +154,6 @@ typedef struct zpr_stage {
   bool lacks_numbers; /* of the inputs: it reads none, and they have no place at `inputs` */
   int n_runs;
   const zpr_run *runs;
-  /* Predicted, for the closing table of a run. */
-  int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
 } zpr_stage;
 
 /* Elements that are trained: of the flat buffers; of them what a rank updates. */

@@ -43,7 +43,6 @@ zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices);
 /* The first that fits, NULL when none does; tokens a second and device against another size's, both feasible. */
 const zp_size *zp_first_fit(const zp_sizes *sizes);
 double zp_scaling(const zp_size *base, const zp_size *size);
-zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high);
 
 /* Bytes of parameters, gradients and optimizer state that the devices together must hold, however they are divided;
  * classes that may be offloaded are left out. */

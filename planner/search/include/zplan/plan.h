@@ -119,6 +119,8 @@ typedef struct zp_search_options {
                      * then is no answer, but certificate.bound_s is one */
   unsigned without; /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
 } zp_search_options;
+/* The largest context degree that the search opens by itself on so many devices, of the powers of two; 1: none. */
+int zp_most_free_context(const zp_spec *spec, int devices);
 /* Searches all plans that use at most `devices`, 1 to ZP_MOST_RANKS; options may be NULL. Never NULL; plan->feasible
  * says whether something fits. */
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);

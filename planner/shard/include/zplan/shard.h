@@ -74,6 +74,8 @@ zp_sharding *zp_shard_choice(zp_arena *arena, const zp_model *model, const zp_ma
 const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert);
 /* Has the model matrices of experts? */
 bool zp_model_has_experts(const zp_model *model);
+/* Has some gate fewer slots for an expert than a sample has positions, so that some may find none? */
+bool zp_model_drops_tokens(const zp_model *model);
 /* The graphs of the pieces, in the arena of the sharding. */
 const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model);
 /* The trained graph of a segment with its loss in so many chunks, two or more (zp_chunk_loss), made once for all

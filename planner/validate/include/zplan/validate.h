@@ -130,11 +130,4 @@ double zp_kendall_tau(const double *x, const double *y, int n);
 void zp_validation_show(zp_page *page, const zp_validation *validation);
 zp_json *zp_validation_json(const zp_validation *validation);
 
-/* ---- reference formulas (activations.c) ---- */
-typedef enum zp_activation_case { ZP_ACTIVATIONS_PLAIN, ZP_ACTIVATIONS_SEQUENCE_SELECTIVE } zp_activation_case;
-/* Bytes of saved activations on the first stage of an interleaved pipeline, arXiv 2205.05198 section 4; see the
- * file. */
-double zp_activation_bytes(zp_activation_case which, double layers, double hidden, double heads, double sequence,
-                           double microbatch, double tensor, double pipeline, double chunks);
-
 #endif
