@@ -155,7 +155,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (!round.open) return ZP_FOUND_NONE;
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
-    if (!round.exact && 10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
+    if (!round.exact && 4 * zp_stage_graph_arcs(t->graph) <= 3 * arcs) continue;
     work *= ZP_WIDER;
     if (round.exact || width >= ZP_WIDER) {
       memcpy(t->cut, t->reach, sizeof *t->reach * (size_t)(t->problem->stages + 1));

@@ -63,7 +63,7 @@ static void bound_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
   zp_limits limits = zp_search_limits(x->progress->s);
   if (!zp_cut_variants(x->progress->s, x->point, &limits, cut, x->own)) return;
-  x->least_s = fmin(x->least_s, zp_bound_of_cut(x->progress->s, x->point, cut, x->own));
+  x->least_s = fmin(x->least_s, zp_bound_of_cut(x->progress->s, x->point, cut, x->own, HUGE_VAL));
 }
 
 /* A bound that knows transfers and messages of this cut, unlike zp_bound_of_cut, says whether it is simulated. Order
@@ -93,7 +93,7 @@ static void price_cut(void *user, int64_t *cut) {
   zp_refiner *x = user;
   zp_limits limits = zp_search_limits(x->progress->s);
   if (!zp_cut_variants(x->progress->s, x->point, &limits, cut, x->own)) return;
-  double seconds = zp_bound_of_cut(x->progress->s, x->point, cut, x->own);
+  double seconds = zp_bound_of_cut(x->progress->s, x->point, cut, x->own, zp_point_cutoff(x));
   if (is_worth_it(x, seconds)) seconds = price_program(x, cut, seconds);
   x->least_s = fmin(x->least_s, seconds);
 }

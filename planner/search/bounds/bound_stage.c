@@ -123,22 +123,36 @@ static void add_seconds(zp_part_seconds *sum, const zp_part_seconds *more, doubl
   sum->input += sign * more->input;
 }
 
-/* One chunk a stage, all of them known: no less than the longest bound of a stage. */
+/* One chunk a stage, all of them known: no less than the longest bound of a stage. The stage that takes longest comes
+ * first: its bound alone leaves most cuts out (enough_s). */
 static double bound_of_stages(zp_search_cache *s, const zp_point *point, const int64_t *cut,
-                              const zp_variant *const *own) {
-  zp_part_seconds before = {0}, after = {0};
-  double longest = 0;
-  int stages = point->choice.pipeline;
+                              const zp_variant *const *own, double enough_s) {
+  zp_part_seconds before = {0}, after = {0}, all = {0}, until = {0};
+  double longest = 0, most = -1;
+  int stages = point->choice.pipeline, slowest = 0;
   for (int i = 0; i < stages; i++) {
     zp_part_seconds stage_s = zp_stage_seconds(own[i], cut[i], cut[i + 1]);
-    add_seconds(&after, &stage_s, 1);
+    if (stage_s.work > most) most = stage_s.work, slowest = i, until = all;
+    add_seconds(&all, &stage_s, 1);
   }
+  if (isfinite(enough_s)) {
+    stage_at a = stage_of(s, point, own[slowest], slowest, cut[slowest], cut[slowest + 1]);
+    a.before = until;
+    after = all;
+    add_seconds(&after, &until, -1);
+    add_seconds(&after, &a.own_s, -1);
+    a.after = a.behind = after;
+    double bound = bound_stage(&a) * (1 - ZP_ROUNDING); /* sums in another order than below */
+    if (bound >= enough_s) return bound;
+  }
+  after = all;
   for (int i = 0; i < stages; i++) {
     stage_at a = stage_of(s, point, own[i], i, cut[i], cut[i + 1]);
     add_seconds(&after, &a.own_s, -1);
     a.before = before;
     a.after = a.behind = after;
     longest = fmax(longest, bound_stage(&a));
+    if (longest >= enough_s) return longest;
     add_seconds(&before, &a.own_s, 1);
   }
   return longest;
@@ -169,14 +183,16 @@ double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const
 }
 
 /* T is at least the bound of every stage; the end of the step follows it. */
-double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
+double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own,
+                       double enough_s) {
   bool whole = zp_model_chunks(&point->choice) == point->choice.pipeline;
-  double longest = whole ? bound_of_stages(s, point, cut, own) : zp_bound_of_chunks(s, point, cut, own);
   /* one stage: a longer backward hides more of the reduction */
   double end =
       point->choice.pipeline == 1
           ? zp_bound_end_after(s, point,
                                own[0]->prefix_s[zp_point_units(s, point)] - own[0]->forward_s[zp_point_units(s, point)])
           : zp_bound_step_end(s, point);
+  double enough = enough_s * (1 + 2 * ZP_BOUND_SLACK) - end; /* what is lower than that is not enough in the end */
+  double longest = whole ? bound_of_stages(s, point, cut, own, enough) : zp_bound_of_chunks(s, point, cut, own);
   return fmax(zp_bound(s, point), zp_bound_below(longest + end));
 }
