@@ -52,7 +52,8 @@ void zp_note_unsearched(zp_search_progress *progress, const zp_point *point, zp_
     any.choice.home[any.leaving].eighths = ZP_EIGHTHS; /* the most room of its shares */
   }
   if (!zp_find_least_work(progress->s, &any, ZP_ASK_WORK)) return;
-  least = fmax(least, zp_bound_any_chunks(progress->s, &any, true, progress->unsearched_s - end) + end);
+  double enough = (progress->unsearched_s - end) * (1 + 2 * ZP_BOUND_SLACK); /* the bound is lower by its own slack */
+  least = fmax(least, zp_bound_any_chunks(progress->s, &any, true, enough) + end);
   least = fmax(least, zp_bound_delayed(progress->s, &any));
   if (least < progress->unsearched_s) least = bound_by_chains(progress, &any, least, end);
   progress->unsearched_s = fmin(progress->unsearched_s, least);
