@@ -433,7 +433,7 @@ static double mean_of_chunks(const zp_search_cache *s, const zp_point *point, do
 double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s) {
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
          high = high_s;
-  bool fine = point->choice.fine;                  /* of parts only what all stages have in common is known */
+  bool fine = point->choice.fine; /* of parts only what all stages have in common is known */
   if (low >= high || (fine && (zp_has_types(s) || point->choice.stage_recompute))) return low;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   time_asked x = {.s = s, .point = point, .message_s = message_s};
