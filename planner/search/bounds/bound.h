@@ -46,8 +46,7 @@ double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_vari
 static inline double zp_bound_below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
 /* ---- bound_stage.c ---- */
-/* zp_bound_moving for one way to cut; own: what the stages run. A bound that reaches enough_s need not be the highest.
- */
+/* zp_bound_moving for one way to cut; own: what the stages run. From enough_s on it need not be the highest. */
 double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own,
                        double enough_s);
 /* With several chunks a stage, the part of it that no home changes. */
