@@ -28,14 +28,15 @@ static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head,
 /* Every shape causal and full, rows that begin at multiples of 16 bytes with one of the two in turns. Sanitizers, which
  * take four times as long, and f16, whose text is that of bf16 but for the conversions, see one of them. */
 static bool takes_way(size_t shape, zpk_dtype dtype, size_t head, bool causal) {
-  return !(sanitized || dtype == ZPK_F16) || causal == (shape / 2 + (size_t)dtype + head) % 2;
+  return !(sanitized || sanitized_elsewhere || dtype == ZPK_F16) || causal == (shape / 2 + (size_t)dtype + head) % 2;
 }
 
 /* Texts for several head sizes: a part of the head's columns, all of them, more than there are. */
 static void run_shapes(zpk_dtype dtype) {
   if (sanitized && dtype != ZPK_F32) cr_skip_test("sanitizers see f32: other texts differ by the element alone");
+  if (sanitized_elsewhere && dtype == ZPK_F32) cr_skip_test("sanitizers see f32");
   const int heads[] = {256, 64, 96};
-  for (size_t h = 0; h < (sanitized ? 1 : sizeof heads / sizeof *heads); h++) {
+  for (size_t h = 0; h < (sanitized || sanitized_elsewhere ? 1 : sizeof heads / sizeof *heads); h++) {
     host_object k = device_open(text, dtype, heads[h]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
       for (int causal = 0; causal < 2; causal++)
@@ -60,12 +61,12 @@ static const struct {
 };
 
 static void run_sparse(zpk_dtype dtype) {
-  if (sanitized && dtype != ZPK_F32) cr_skip_test("sanitizers see f32");
+  if (sanitized ? dtype != ZPK_F32 : sanitized_elsewhere && dtype == ZPK_F32) cr_skip_test("sanitizers see f32");
   enum { N = sizeof sparse_shapes / sizeof *sparse_shapes };
   blocks all[ALL_LAYOUTS];
   draw_layouts(all);
   host_object k = device_open_with(text, all, ALL_LAYOUTS, dtype, 64, false);
-  for (int i = 0; i < N; i += sanitized ? 2 : 1)
+  for (int i = 0; i < N; i += sanitized || sanitized_elsewhere ? 2 : 1)
     for (int sparse = 0; sparse < 2; sparse++) { /* a model may have both: the same kernels, dense and sparse */
       problem p =
           make_problem(dtype, sparse_shapes[i].B, all[i].n * all[i].layout.block, sparse_shapes[i].H,

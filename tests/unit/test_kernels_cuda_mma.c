@@ -47,25 +47,32 @@ static host_object open_dense(const char *kernels, zpk_dtype dtype, int head, bo
 static void run_shapes(const char *kernels, zpk_dtype dtype, bool once) {
   const int heads[] = {16, 48, 64, 128, 256};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
-    if ((once || sanitized) && heads[h] != 64 && (heads[h] != 256 || dtype != ZPK_BF16)) continue;
+    if ((once || sanitized || sanitized_elsewhere) && heads[h] != 64 && (heads[h] != 256 || dtype != ZPK_BF16))
+      continue;
     host_object k = open_dense(kernels, dtype, heads[h], false);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
       if (shapes[i].hd <= heads[h] && shapes[i].hd > heads[h] / 4)
         for (int causal = 0; causal < 2; causal++) {
           bool aligned = (i + h + (size_t)causal) % 2;
-          if (!(once || sanitized) || causal == (int)(i / 2 + h) % 2)
+          if (!(once || sanitized || sanitized_elsewhere) || causal == (int)(i / 2 + h) % 2)
             run_shape(&k, dtype, i, heads[h], causal, aligned);
         }
     host_unload(&k);
   }
 }
 
-Test(kernels_cuda_mma, bf16) { run_shapes(text, ZPK_BF16, false); }
+Test(kernels_cuda_mma, bf16) {
+  if (sanitized_elsewhere) cr_skip_test("sanitizers see it");
+  run_shapes(text, ZPK_BF16, false);
+}
 Test(kernels_cuda_mma, f16) {
   if (sanitized) cr_skip_test("the addresses are those of bf16");
   run_shapes(text, ZPK_F16, true);
 }
-Test(kernels_cuda_mma, f16_volta) { run_shapes(volta, ZPK_F16, false); }
+Test(kernels_cuda_mma, f16_volta) {
+  if (sanitized_elsewhere) cr_skip_test("sanitizers see it");
+  run_shapes(volta, ZPK_F16, false);
+}
 
 /* ---- block-sparse ---- */
 
@@ -102,13 +109,19 @@ static void run_sparse(const char *kernels, zpk_dtype dtype, int head, bool watc
   free_layouts(all);
 }
 
-Test(kernels_cuda_mma, sparse_bf16) { run_sparse(text, ZPK_BF16, 64, false); }
+Test(kernels_cuda_mma, sparse_bf16) {
+  if (sanitized_elsewhere) cr_skip_test("sanitizers see it");
+  run_sparse(text, ZPK_BF16, 64, false);
+}
 Test(kernels_cuda_mma, sparse_f16_wide_heads) {
   if (sanitized) cr_skip_test("the addresses are those of bf16");
   run_sparse(text, ZPK_F16, 256, false);
 }
 Test(kernels_cuda_mma, sparse_without_races) { run_sparse(text, ZPK_BF16, 64, true); }
-Test(kernels_cuda_mma, sparse_volta) { run_sparse(volta, ZPK_F16, 64, false); }
+Test(kernels_cuda_mma, sparse_volta) {
+  if (sanitized_elsewhere) cr_skip_test("sanitizers see it");
+  run_sparse(volta, ZPK_F16, 64, false);
+}
 Test(kernels_cuda_mma, sparse_volta_without_races) { run_sparse(volta, ZPK_F16, 64, true); }
 
 /* ---- watched ---- */
