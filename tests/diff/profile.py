@@ -94,7 +94,7 @@ def check_case(tally, folder, name, settings, words, steps, measured, kinds):
 def check_report(tally, folder, tree, log, plain, other_log):
     plan = os.path.join(tree, "plan.json")
     told = harness.zplan("report", plan, "--log", log)
-    tally.check("report: below the summary", told.status == 0 and "step, where plan and run differ most first" in told.out and "more with --profile" in told.out,
+    tally.check("report: below the summary", told.status == 0 and "step, largest difference first" in told.out and "more with --profile" in told.out,
                 told.tail())
     told = harness.zplan("report", plan, "--log", log, "--profile")
     rows = [line for line in told.out.splitlines() if "matmul mlp.c_fc.matmul" in line]

@@ -185,7 +185,7 @@ def quiet():
 
 def trains(folder):
     """What a run prints is as wide as the screen; in a pipe every figure of a step is there."""
-    words = ["run", ROOT + "/tests/fault/tiny.dz", "--ranks", "1", "--steps", "3", "--no-checkpoint", "--set", "data=synthetic(seed=1)", "-o", folder + "/tree"]
+    words = ["run", ROOT + "/tests/fault/tiny.dz", "--ranks", "1", "--steps", "3", "--no-checkpoint", "--set", "data=synthetic(seed=1)", "-o", folder + "/trained"]
     terminal = Terminal(words, 80, **QUICK)
     status = terminal.finish()
     lines = shown(terminal.text)
