@@ -161,7 +161,7 @@ ZPD_DEVICE void zpd_count_sample(const zpd_routing &a, const int *slot, int *lis
   __syncthreads();
 }
 
-/* Likewise of all ranks' positions, where they were counted. */
+/* Choices of whole samples, of which every rank has counted those of its own positions. */
 ZPD_DEVICE void zpd_sum_choices(const zpd_routing &a, zpd_int sample, int *chosen) {
   for (zpd_int e = threadIdx.x; e < a.experts; e += ZPD_FLAT_THREADS) {
     real all = 0;

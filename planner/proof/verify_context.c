@@ -39,13 +39,13 @@ static int count(const zp_json *steps, const char *op) {
   return n;
 }
 
-/* most: as many, or more where backward makes values of forward again. */
+/* exact: so many; else `least` or more, because backward may make values of forward again. */
 static void want_steps(zp_verifier *v, const char *segment, const zp_json *procedure, const char *op, int least,
-                       bool most) {
+                       bool exact) {
   int there = count(zp_json_get(procedure, "steps"), op);
-  if (there < least || (most && there > least))
+  if (there < least || (exact && there > least))
     zp_find(v, "segment `%s`: %d steps %s, with context %d there are %d%s", segment, there, op,
-            v->choice.context > 1 ? v->choice.context : 1, least, most ? "" : " or more");
+            v->choice.context > 1 ? v->choice.context : 1, least, exact ? "" : " or more");
 }
 
 /* A rank's positions of all heads on one side, all positions on the other: of all heads together as many columns, or

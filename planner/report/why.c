@@ -95,15 +95,12 @@ static const zp_tensor *matrix_of_experts(const zp_lowered *lowered) {
 }
 
 /* The stage whose ranks exchange longest counts: others may have no experts at all. */
-static double exchanges(const zp_plan *plan, bool context) {
+static double expert_exchanges(const zp_plan *plan) {
   const zp_program *p = plan->program;
   zp_arena *scratch = zp_arena_new("exchanges");
   zp_pipeline_run run = zp_cost_pipeline(scratch, p, &plan->machine);
   double most_s = 0;
-  for (int s = 0; s < run.stages; s++) {
-    zp_stage_time time = zp_cost_stage_time(&run, s);
-    most_s = fmax(most_s, context ? time.context_s : time.expert_s);
-  }
+  for (int s = 0; s < run.stages; s++) most_s = fmax(most_s, zp_cost_stage_time(&run, s).expert_s);
   zp_arena_free(scratch);
   return (double)p->microbatches * most_s;
 }
@@ -124,7 +121,7 @@ static void explain_experts(zp_buf *out, const zp_plan *plan) {
   zp_group_link link = zp_machine_expert_group(&plan->machine, c->tensor, c->pipeline, c->data, expert, c->order);
   zp_buf_printf(out, "expert %d spreads them over data ranks, whose exchanges %s and take %s%.1f%% of the step. ",
                 expert, link.nodes == 1 ? "stay inside a node" : "cross nodes", c->pipeline > 1 ? "up to " : "",
-                percent(exchanges(plan, false), plan->best.estimate.step_s));
+                percent(expert_exchanges(plan), plan->best.estimate.step_s));
 }
 
 static void explain_context(zp_buf *out, const zp_plan *plan) {

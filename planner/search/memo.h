@@ -43,7 +43,7 @@ typedef struct zp_link_memo { /* of the degrees that were asked for last */
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-typedef struct zp_exchange_memo { /* likewise */
+typedef struct zp_exchange_memo { /* of the degrees that were asked for last */
   bool known;
   zp_choice choice;
   zp_exchange_links links;

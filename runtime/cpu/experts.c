@@ -41,11 +41,7 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
   zpr_parallel(c, r->B, 1, gate_grad, &a);
 }
 
-static void count_choices(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const expert_task *a = arg;
-  zpk_count_choices(a->r, a->slot, a->out, begin, end);
-}
+ZPR_TASK(count_choices, expert_task, zpk_count_choices(a->r, a->slot, a->out, begin, end))
 
 void zpr_count_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *count) {
   expert_task a = {.r = r, .slot = slot, .out = count};

@@ -49,7 +49,7 @@ void zpr_count_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *
   assert(r->k >= 1 && r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS);
   zpd_routing a = routing_args(r);
   a.slot = slot, a.out = count;
-  zpr_launch(c, &c->state->device->kernels.count_choices, &a, sizeof a, zpr_grid(c, r->B), 1, 1, ZPD_FLAT_THREADS);
+  ZPR_START(c, count_choices, &a, zpr_grid(c, r->B));
 }
 
 void zpr_count_load(zpr *c, const zpk_routing *r, const int32_t *slot, int64_t bias) {

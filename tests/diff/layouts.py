@@ -204,6 +204,16 @@ def print_costs(suite):
             print("f32 against f64 on one rank, %s, batch %d: %s" % (model, dict(settings)["batch"], shown))
 
 
+def check_turns(tally, found):
+    """Of every three turns: each is a part that has all values of all settings, and together they are the table."""
+    def values(part):
+        return {value for one in part for value in (one.model, *map(str, one.settings))}
+
+    parts = [trainings.in_turn(found, turn="%d/3" % k) for k in range(3)]
+    good = all(values(part) == values(found) for part in parts) and {one.name for part in parts for one in part} == {one.name for one in found}
+    tally.check("turns", good and (len(found) < 60 or max(map(len, parts)) < 0.6 * len(found)), str([len(part) for part in parts]))
+
+
 def main():
     parser = trainings.arguments("every layout trains the same")
     parser.add_argument("--quick", dest="extent", action="store_const", const="quick", default="pairs",
@@ -217,6 +227,7 @@ def main():
         print("\n".join(one.name for one in found))
         return 0
     harness.require_zplan()
+    check_turns(tally, found)
     with harness.Scratch() as folder:
         suite = Layouts(found, folder, options.jobs, options.verbose, steps=STEPS, learn_steps=LEARN_STEPS, tally=tally)
         suite.run()

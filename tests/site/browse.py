@@ -27,7 +27,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        """No page has an icon: the browser asks for one all the same, with the first page that it opens."""
+        """The browser asks for an icon with the first page that it opens; no page has one."""
         if self.path != "/favicon.ico":
             super().do_GET()
             return

@@ -155,12 +155,12 @@ def sanity(tally, name, want):
 
 # ---- a table of them ----
 
-def in_turn(table, always=()):
+def in_turn(table, always=(), turn=None):
     """With ZPLAN_TURN=2/3 (tests/run.sh), every third training from the third on, those of `always`, and as many others as it
-    takes for every value of every setting to occur: a fault shows with a value or where two meet, so in most trainings that have it. What meets only in the
-    others is trained when it is their turn, at another commit; tests/long.sh trains all."""
-    turn, turns = map(int, os.environ.get("ZPLAN_TURN", "0/1").split("/"))
-    first = [one for i, one in enumerate(table) if i % turns == turn or one in always]
+    takes for every value of every setting to occur: a fault shows with a value or where two meet, so in most trainings that have it.
+    What meets only in the others is trained when it is their turn, at another commit; tests/long.sh trains all."""
+    current, turns = map(int, (turn or os.environ.get("ZPLAN_TURN", "0/1")).split("/"))
+    first = [one for i, one in enumerate(table) if i % turns == current or one in always]
 
     def values(one):
         return {(one.model, one.group), *map(str, one.settings), one.words}
