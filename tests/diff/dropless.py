@@ -7,6 +7,7 @@
 moe.dz with `capacity = dropless` on 1, 2 and 4 ranks, against one rank with `capacity = experts / k`, which drops nothing either
 and has kernels, products and bytes of its own; in f64 within 1e-10. Every run has --check-memory. What is not built is refused.
 """
+import json
 import os
 import sys
 
@@ -53,5 +54,21 @@ def check_refusals(tally, folder):
         tally.check("refused: %s" % what, outcome.status == status and words in said, outcome.tail())
 
 
+def check_megatron(tally):
+    """Programs whose experts take the tokens that come spread them over data ranks: one plan, whichever capacity drops nothing."""
+    plans = []
+    for capacity in ("dropless", "4"):
+        outcome = harness.zplan("plan", os.path.join(harness.ROOT, "examples", "moe_tiny.dz"), "--machine", "dgx-h100", "--for", "megatron",
+                                "--set", "model.capacity=%s" % capacity, "--set", "plan.expert=8", "--json")
+        plan = json.loads(outcome.out or "{}")
+        plans.append([plan.get(key) for key in ("degrees", "estimate")])
+    tally.check("Megatron-LM spreads them", plans[0] == plans[1] and plans[0][0]["expert"] == 8, plans)
+
+
+def checks(tally, folder):
+    check_refusals(tally, folder)
+    check_megatron(tally)
+
+
 if __name__ == "__main__":
-    sys.exit(trainings.main("experts without capacity train the same", TABLE, check_refusals, steps=STEPS))
+    sys.exit(trainings.main("experts without capacity train the same", TABLE, checks, steps=STEPS))
