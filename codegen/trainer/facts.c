@@ -6,11 +6,11 @@
 #include <zplan/zpk.h>
 
 zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
-  assert(plan->spec->train.precision <= ZP_PREC_MIXED_BF16);
-  static const zpk_dtype dtype[] = {[ZP_PREC_F32] = ZPK_F32,
-                                    [ZP_PREC_F64] = ZPK_F64,
-                                    [ZP_PREC_MIXED_FP16] = ZPK_F16,
-                                    [ZP_PREC_MIXED_BF16] = ZPK_BF16};
+  assert(plan->spec->train.precision < ZP_PRECISIONS);
+  static const zpk_dtype dtype[ZP_PRECISIONS] = {
+#define PRECISION(id, word, operand, real, type, ...) ZPK_##type,
+#include <zplan/precisions.def>
+  };
   return dtype[plan->spec->train.precision];
 }
 

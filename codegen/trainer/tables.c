@@ -9,11 +9,12 @@
 
 #define LL(x) ((long long)(x))
 
-static const char *precision_name(zp_precision p) {
-  return p == ZP_PREC_F64          ? "fp64"
-         : p == ZP_PREC_MIXED_BF16 ? "bf16 with fp32 master weights"
-         : p == ZP_PREC_MIXED_FP16 ? "fp16 with fp32 master weights"
-                                   : "fp32";
+static const char *precision_text(zp_precision p) {
+  static const char *const texts[ZP_PRECISIONS] = {
+#define PRECISION(id, word, operand, real, dtype, text) text,
+#include <zplan/precisions.def>
+  };
+  return texts[p];
 }
 
 void zp_emit_header(zp_emit *e, const char *what, const char *arch) {
@@ -32,7 +33,7 @@ void zp_emit_header(zp_emit *e, const char *what, const char *arch) {
               zp_context_ranks(c) > 1 ? zp_format(e->arena, " x context %d", c->context) : "", c->zero,
               LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule),
               zp_choice_recompute_words(e->arena, c), c->fine ? ", cuts inside layers" : "",
-              precision_name(e->plan->spec->train.precision));
+              precision_text(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " * shapes: %s", zp_emit_legend(e->arena, e->model, c->microbatch));

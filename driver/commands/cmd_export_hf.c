@@ -155,8 +155,10 @@ static bool take_tokenizer(export_hf *e) {
 
 static const char *dtype_of(const zp_run_state *run, const zp_spec *spec) {
   static const char *const words[][2] = {{"f32", "F32"}, {"f64", "F64"}, {"bf16", "BF16"}, {"f16", "F16"}};
-  static const char *const trained[] = {
-      [ZP_PREC_F32] = "F32", [ZP_PREC_F64] = "F64", [ZP_PREC_MIXED_FP16] = "F16", [ZP_PREC_MIXED_BF16] = "BF16"};
+  static const char *const trained[ZP_PRECISIONS] = {
+#define PRECISION(id, word, operand, real, dtype, ...) #dtype,
+#include <zplan/precisions.def>
+  };
   for (int i = 0; run->options.dtype && i < 4; i++)
     if (strcmp(words[i][0], run->options.dtype) == 0) return words[i][1];
   return trained[spec->train.precision];

@@ -104,7 +104,7 @@ static void put_precision(zp_megatron *m) {
     if (!halves) PUT(SUM_FP32); /* without it in fp16 */
     put_loss_scale(m);
   }
-  if (t->precision == ZP_PREC_MIXED_BF16) {
+  if (zp_computes_bf16(t->precision)) {
     PUT(BF16);
     if (halves) PUT(REDUCE_BF16); /* without it in fp32 */
   }

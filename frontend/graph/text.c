@@ -69,6 +69,7 @@ static void put_attributes(zp_buf *text, zp_arena *arena, const zp_node *node) {
     if (attr->alibi_heads) zp_buf_printf(text, " alibi %lld", (long long)attr->alibi_heads);
     if (attr->rate > 0) zp_buf_printf(text, " dropout %g stream %lld", attr->rate, (long long)attr->stream);
   }
+  if (group == ZP_ATTRS_PRODUCT && attr->float8) zp_buf_puts(text, " fp8");
   if (group == ZP_ATTRS_EXPERTS) {
     if (attr->sigmoid) zp_buf_puts(text, " sigmoid");
     if (attr->groups) zp_buf_printf(text, " groups %lld of %lld", (long long)attr->top_groups, (long long)attr->groups);

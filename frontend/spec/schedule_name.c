@@ -40,13 +40,27 @@ zp_rank_order zp_rank_order_by_name(const char *name) {
   return ZP_ORDER_COUNT;
 }
 
+static const struct {
+  const char *word;
+  int bytes, real_bytes;
+} precisions[ZP_PRECISIONS] = {
+#define PRECISION(id, word, operand, real, ...) {word, operand, real},
+#include <zplan/precisions.def>
+};
+
 const char *zp_precision_name(zp_precision precision) {
-  assert(precision <= ZP_PREC_MIXED_BF16);
-  static const char *const words[] = {[ZP_PREC_F32] = "fp32",
-                                      [ZP_PREC_F64] = "fp64",
-                                      [ZP_PREC_MIXED_FP16] = "mixed_fp16",
-                                      [ZP_PREC_MIXED_BF16] = "mixed_bf16"};
-  return words[precision];
+  assert(precision < ZP_PRECISIONS);
+  return precisions[precision].word;
+}
+
+int zp_precision_bytes(zp_precision precision) {
+  assert(precision < ZP_PRECISIONS);
+  return precisions[precision].bytes;
+}
+
+int zp_precision_real_bytes(zp_precision precision) {
+  assert(precision < ZP_PRECISIONS);
+  return precisions[precision].real_bytes;
 }
 
 const char *zp_recompute_name(zp_recompute recompute) {

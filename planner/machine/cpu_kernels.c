@@ -115,7 +115,7 @@ bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_s
   assert(spec->cluster.node.device.is_cpu && error);
   zp_device *d = &spec->cluster.node.device, changed = *d;
   bool f64 = spec->train.precision == ZP_PREC_F64;
-  bool bf16 = spec->train.precision == ZP_PREC_MIXED_BF16 && has_rows(c, "gemm_bf16_");
+  bool bf16 = zp_computes_bf16(spec->train.precision) && has_rows(c, "gemm_bf16_");
   int nodes = spec->cluster.nodes > 0 ? spec->cluster.nodes : 1, ranks = ((int)spec->cluster.ranks + nodes - 1) / nodes;
   kernels k = {.arena = arena,
                .calibration = c,

@@ -15,13 +15,11 @@ static double peak_flop_per_s(const zp_device *device, zp_precision precision) {
   case ZP_PREC_F64: return device->flop_per_s_fp64;
   case ZP_PREC_F32: return device->flop_per_s_fp32;
   case ZP_PREC_MIXED_FP16:
-  case ZP_PREC_MIXED_BF16: return device->flop_per_s_half;
+  case ZP_PREC_MIXED_BF16:
+  case ZP_PREC_MIXED_FP8: return device->flop_per_s_half;
+  case ZP_PRECISIONS: break;
   }
   return 0;
-}
-
-static int compute_bytes(zp_precision precision) {
-  return precision == ZP_PREC_F64 ? 8 : precision == ZP_PREC_F32 ? 4 : 2;
 }
 
 /* Share of the node's cores that one of its ranks computes with: its threads are whole cores. */
@@ -39,7 +37,7 @@ static zp_machine machine_of_types(const zp_cluster *cluster, zp_node_set types,
                       .precision = precision,
                       .devices = devices,
                       .devices_per_node = node->devices > 0 ? node->devices : 1,
-                      .compute_bytes = compute_bytes(precision),
+                      .compute_bytes = zp_precision_bytes(precision),
                       .flop_per_s = peak_flop_per_s(&node->device, precision),
                       .memory_bytes_per_s = node->device.memory_bytes_per_s,
                       .collective_share = cluster->collective_share > 0 ? cluster->collective_share : 1,
@@ -71,7 +69,7 @@ static void share_cpu_node(zp_machine *m) {
 }
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices) {
-  assert(devices >= 1 && precision <= ZP_PREC_MIXED_BF16);
+  assert(devices >= 1 && precision < ZP_PRECISIONS);
   zp_node_set types = cluster->groups.len ? types_of_ranks(cluster, 0, devices) : 1;
   zp_machine m = machine_of_types(cluster, types, precision, devices);
   if (m.node->device.is_cpu) share_cpu_node(&m);

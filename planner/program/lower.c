@@ -334,8 +334,8 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
  * weights have the accumulation type. */
 static void set_formats(zp_lowered *l, const zp_train *train, const zp_software *software) {
   bool mixed = zp_is_mixed(train);
-  l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
-  l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
+  l->compute_bytes = zp_precision_bytes(train->precision);
+  l->stat_bytes = zp_precision_real_bytes(train->precision);
   l->param_bytes = l->compute_bytes;
   l->grad_bytes = zp_software_grad_bytes(software, train->precision, l->compute_bytes);
   l->sum_bytes = train->stochastic_sums ? 2 : l->grad_bytes;

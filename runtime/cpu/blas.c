@@ -3,6 +3,7 @@
  * strips of its longer side. Which library multiplies is decided once, when the device is opened. */
 #include <assert.h>
 #include <limits.h>
+#include <math.h>
 #include <stdatomic.h>
 #include "blas.h"
 #include "muon.h"
@@ -136,6 +137,61 @@ void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t l
   zpr_product p = product_of(c, (zpr_operands){true, false, accumulate, m, n, k, lda, ldb, n, a, b, dw});
   p.gradient = true;
   share_out(c, &p);
+}
+
+/* ---- operands of 8 bits ---- */
+
+float zpr_largest(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, int64_t ld) {
+  float most = 0;
+  for (int64_t i = 0; i < rows; i++)
+    most = fmaxf(most, zpk_largest(dtype, (const char *)x + i * ld * zpk_bytes(dtype), cols));
+  return most;
+}
+
+typedef struct largest_task {
+  zpk_dtype dtype;
+  const void *x;
+  int64_t cols, ld;
+  float most[ZPR_MAX_WORKERS]; /* of the rows that a worker has seen */
+} largest_task;
+
+static void some_rows(void *arg, int64_t begin, int64_t end, int worker) {
+  largest_task *t = arg;
+  const char *x = (const char *)t->x + begin * t->ld * zpk_bytes(t->dtype);
+  t->most[worker] = fmaxf(t->most[worker], zpr_largest(t->dtype, x, end - begin, t->cols, t->ld));
+}
+
+/* The scale of a matrix, whatever the number of threads: the largest of all is exact. */
+static float scale_of(zpr *c, zpk_float8 format, const void *x, int64_t rows, int64_t cols, int64_t ld) {
+  enum { GRAIN = 64 };
+  largest_task task = {.dtype = c->program->dtype, .x = x, .cols = cols, .ld = ld};
+  zpr_parallel(c, rows, GRAIN, some_rows, &task);
+  for (int i = 1; i < ZPR_MAX_WORKERS; i++) task.most[0] = fmaxf(task.most[0], task.most[i]);
+  return zpk_float8_scale(format, task.most[0]);
+}
+
+static void share_out_float8(zpr *c, zpr_product *p, zpk_float8 a_format, zpk_float8 b_format) {
+  const zpr_operands *o = &p->of;
+  assert(zpk_is_narrow(p->dtype));
+  p->float8 = true;
+  p->a_format = a_format;
+  p->b_format = b_format;
+  p->a_scale = scale_of(c, a_format, o->a, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->lda);
+  p->b_scale = scale_of(c, b_format, o->b, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->ldb);
+  share_out(c, p);
+}
+
+void zpr_gemm_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                     int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, void *y, int64_t ldy) {
+  zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, false, m, n, k, lda, ldb, ldy, a, b, y});
+  share_out_float8(c, &p, a_format, b_format);
+}
+
+void zpr_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t m, int64_t n, int64_t k, const void *a,
+                      int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+  zpr_product p = product_of(c, (zpr_operands){true, false, accumulate, m, n, k, lda, ldb, n, a, b, dw});
+  p.gradient = true;
+  share_out_float8(c, &p, a_format, b_format);
 }
 
 void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,

@@ -2,7 +2,7 @@
 /* Products of 16-bit operands: tiles of the result are computed in f32 and every element of it is rounded once; those
  * of gradients, to which more is added later, are f32 and computed, and added to, where they are. Where the processor
  * multiplies bf16 itself, the library reads the operands where they are; otherwise tiles of them are widened and
- * multiplied in f32. Either way products are exact and sums are f32. */
+ * multiplied in f32. Either way products are exact and sums are f32. Operands of 8 bits are such tiles, rounded. */
 #include <assert.h>
 #include <string.h>
 #include <zplan/rt.h>
@@ -96,6 +96,8 @@ static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tile
       int64_t k = shorter(K, o->k - l);
       widen_tile(p->dtype, left(p, term, i, l), o->lda, o->trans_a ? k : m, o->trans_a ? m : k, a);
       widen_tile(p->dtype, right(p, term, l, j), o->ldb, o->trans_b ? n : k, o->trans_b ? k : n, b);
+      if (p->float8) zpk_through_float8(p->a_format, p->a_scale, a, m * k);
+      if (p->float8) zpk_through_float8(p->b_format, p->b_scale, b, k * n);
       const zpr_operands tile = {o->trans_a,         o->trans_b,         true,  m, n, k,
                                  o->trans_a ? m : k, o->trans_b ? k : n, to.ld, a, b, to.y};
       if (!p->use->f32->f32(&tile)) return false;
@@ -113,5 +115,5 @@ static bool widened_product(const zpr_product *p, float *tiles) {
 
 bool zpr_narrow_product(const zpr_product *p, int worker) {
   float *tiles = (float *)(void *)(p->tiles + worker * ZPR_PRODUCT_BYTES);
-  return p->dtype == ZPK_BF16 && p->use->bf16 ? bf16_product(p, tiles) : widened_product(p, tiles);
+  return p->dtype == ZPK_BF16 && p->use->bf16 && !p->float8 ? bf16_product(p, tiles) : widened_product(p, tiles);
 }

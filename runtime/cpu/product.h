@@ -15,9 +15,15 @@ typedef struct zpr_product {
    * how many bytes their operands are apart. */
   char *tiles;
   int64_t terms, a_term, b_term;
+  /* Operands are rounded to 8 bits first, each by its scale (zpk_through_float8). */
+  bool float8;
+  zpk_float8 a_format, b_format;
+  float a_scale, b_scale;
 } zpr_product;
 
 /* 16-bit operands: sums in f32, every result rounded once, gradients not at all. False: the library could not. */
 bool zpr_narrow_product(const zpr_product *p, int worker);
+/* Largest magnitude of rows of a matrix of a 16-bit dtype. */
+float zpr_largest(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, int64_t ld);
 
 #endif

@@ -161,11 +161,15 @@ static void check_precision(zp_reader *reader) {
   const char *missing = NULL, *help = "use `precision = \"fp32\"`";
   if (is_half && device->flop_per_s_half == 0)
     missing = "16-bit compute rate (`half`)";
-  else if (train->precision == ZP_PREC_MIXED_BF16 && !device->has_bf16) {
+  else if (zp_computes_bf16(train->precision) && !device->has_bf16) {
     missing = "bf16 arithmetic";
     help = "use `precision = \"mixed_fp16\"`";
   } else if (train->precision == ZP_PREC_F64 && device->flop_per_s_fp64 == 0)
     missing = "64-bit compute rate (`fp64`)";
+  if (!missing && train->precision == ZP_PREC_MIXED_FP8 && !device->is_cpu) {
+    missing = "rate of products in fp8: these are planned and trained on CPU ranks alone";
+    help = "use `precision = \"mixed_bf16\"`";
+  }
   if (!missing) return;
   zp_diag *d =
       zp_report(reader->diags, ZP_Z0505, train->precision_span, "device `%s` has no %s", device->name, missing);

@@ -189,6 +189,11 @@ void zp_read_adapt(zp_reader *reader, const zp_env *env, const zp_attr *attr, vo
 void zp_freeze(zp_diags *diags, zp_spec *spec);
 /* spec_eps.c; needs the model. */
 void zp_check_eps(zp_diags *diags, const zp_spec *spec);
+/* spec_precision.c */
+extern const zp_word zp_precision_words[];
+void zp_read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* With mixed_fp8 products of the model's layers take operands of 8 bits; an error where none can. */
+void zp_use_float8(zp_diags *diags, zp_spec *spec);
 extern const zp_schema zp_cluster_schema, zp_node_schema, zp_device_schema, zp_fabric_schema, zp_train_schema,
     zp_plan_schema;
 /* ---- what the reference shows of calls ---- */

@@ -23,39 +23,6 @@ static void read_model(zp_reader *reader, const zp_env *env, const zp_attr *attr
   zp_diag_help(d, "for example `model = gpt2` or `model = gpt2(layers = 24)`");
 }
 
-static const zp_word precisions[] = {{"fp32", ZP_PREC_F32},
-                                     {"fp64", ZP_PREC_F64},
-                                     {"mixed_fp16", ZP_PREC_MIXED_FP16},
-                                     {"mixed_bf16", ZP_PREC_MIXED_BF16},
-                                     {NULL, 0}}; /* zp_precision_name has them, too */
-
-static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  static const char *const short_names[] = {"fp16", "bf16", "half"}, *const long_names[] = {"float16", "bfloat16",
-                                                                                            "amp"};
-  zp_train *train = base;
-  int word;
-  const char *text;
-  if (attr->op != ZP_ATTR_SET) {
-    zp_report(reader->diags, ZP_Z0305, attr->span, "`precision` is set with `=`");
-    return;
-  }
-  const char *bare = zp_dotted_name(reader->arena, attr->value); /* with its quotes it would be wrong as well */
-  bool is_short = false;
-  for (int i = 0; i < 3 && bare; i++) is_short |= strcmp(bare, short_names[i]) == 0 || strcmp(bare, long_names[i]) == 0;
-  if (is_short)
-    text = bare;
-  else if (!zp_read_string(reader, env, attr->value, "precision", &text))
-    return;
-  for (int i = 0; i < 3; i++) {
-    if (strcmp(text, short_names[i]) != 0 && strcmp(text, long_names[i]) != 0) continue;
-    zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`precision` cannot be \"%s\"", text);
-    zp_diag_help(d, "write `\"mixed_%s\"`: 16-bit compute, weights and optimizer kept in fp32",
-                 i == 1 ? "bf16" : "fp16");
-    return;
-  }
-  if (zp_read_word(reader, env, attr->value, "precision", precisions, &word)) train->precision = (zp_precision)word;
-}
-
 /* ema = 0.999: an average of the weights that follows them. */
 static void read_ema(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   static const char meaning[] = "it is what a step leaves of the average of the weights: `ema = 0.999`";
@@ -123,6 +90,8 @@ static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
 
 static const char data_parallel_note[] =
     "derived: batch / (data x microbatch); only `batch` is given, the plan chooses the rest";
+static const char fp8_note[] =
+    "write `precision = \"mixed_fp8\"`: products of layers in fp8, scaled by what is current";
 static const zp_field train_fields[] = {
     {"model", ZP_FIELD_CUSTOM, .read = read_model, .meaning = "model to train, with arguments where it takes some",
      .example = "model = tiny", .missing = "the only model of the file"},
@@ -139,7 +108,8 @@ static const zp_field train_fields[] = {
     {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE,
      .meaning = "length of the training in tokens, instead of `steps`", .example = "tokens = 300e6",
      .missing = "required, unless `steps` says how long"},
-    {"precision", ZP_FIELD_CUSTOM, .read = read_precision, .offset = offsetof(zp_train, precision), .words = precisions,
+    {"precision", ZP_FIELD_CUSTOM, .read = zp_read_precision, .offset = offsetof(zp_train, precision),
+     .words = zp_precision_words,
      .meaning = "type that values are computed in; the mixed ones compute in 16 bits and keep weights and optimizer "
                 "state in fp32",
      .example = "precision = \"mixed_bf16\""},
@@ -216,8 +186,9 @@ static const zp_field train_fields[] = {
     {"num_train_epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
     {"seq_length", ZP_FIELD_FOREIGN, .note = "the model has it: its parameter `S`, as in `model = gpt2(S = 1024)`"},
     {"max_seq_length", ZP_FIELD_FOREIGN, .note = "the model has it: its parameter `S`, as in `model = gpt2(S = 1024)`"},
-    {"fp8", ZP_FIELD_FOREIGN,
-     .note = "products in 8 bits are neither planned nor trained; `precision = \"mixed_bf16\"` is the narrowest"},
+    {"fp8", ZP_FIELD_FOREIGN, .note = fp8_note},
+    {"fp8_format", ZP_FIELD_FOREIGN, .note = fp8_note},
+    {"fp8_recipe", ZP_FIELD_FOREIGN, .note = fp8_note},
     {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
 };
 const zp_schema zp_train_schema = ZP_SCHEMA_WITH("train", train_fields, 0, &train_unwritten);
@@ -312,6 +283,7 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   zp_check_data(diags, spec, &train->data);
   zp_check_data(diags, spec, &train->validate_data);
   zp_freeze(diags, spec);
+  if (zp_diags_errors(diags) == before) zp_use_float8(diags, spec);
   if (zp_diags_errors(diags) == before) zp_check_groups(diags, spec);
   zp_check_eps(diags, spec);
   if (train->tokens > 0)

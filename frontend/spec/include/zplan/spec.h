@@ -132,8 +132,19 @@ int64_t zp_cluster_devices(const zp_cluster *cluster);
 double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 
 /* ---- training ---- */
-typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
+typedef enum zp_precision {
+#define PRECISION(id, ...) ZP_PREC_##id,
+#include <zplan/precisions.def>
+  ZP_PRECISIONS
+} zp_precision;
 const char *zp_precision_name(zp_precision precision); /* as in the language: "mixed_bf16" */
+/* Bytes of an operand as it is stored, and of what is summed or kept for the optimizer. */
+int zp_precision_bytes(zp_precision precision);
+int zp_precision_real_bytes(zp_precision precision);
+/* Does it compute in bf16 where it does not say otherwise? */
+static inline bool zp_computes_bf16(zp_precision precision) {
+  return precision == ZP_PREC_MIXED_BF16 || precision == ZP_PREC_MIXED_FP8;
+}
 /* RELATIVE: Adafactor's own, min(1e-2, 1 / sqrt(step)), where no learning rate is written. */
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD, ZP_LR_RELATIVE } zp_lr_kind;
 typedef enum zp_data_kind {
@@ -275,7 +286,7 @@ typedef struct zp_train {
 
 /* 16-bit operands, fp32 master weights. */
 static inline bool zp_is_mixed(const zp_train *train) {
-  return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+  return zp_precision_bytes(train->precision) < zp_precision_real_bytes(train->precision);
 }
 
 bool zp_matches_pattern(const char *pattern, const char *name);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of operands that are rounded to 8 bits, against f64 sums of operands that are rounded by the formats'
+ * definitions: scales of whole tensors, all transpositions, one and several threads, gradients of a linear layer. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include "internal.h"
+#include "narrow_testing.h"
+
+static double value(int64_t i) { return ldexp((double)((i * 7919) % 101) / 101 - 0.5, (int)(i % 23) - 14); }
+
+static uint16_t *matrix(int64_t count, int64_t salt) {
+  uint16_t *x = malloc((size_t)count * sizeof *x);
+  for (int64_t i = 0; i < count; i++) x[i] = narrow_of(ZPK_BF16, value(i + salt));
+  return x;
+}
+
+/* The least power of two that brings the largest number into the format, and the nearest number of a grid whose step
+ * is a power of two: rint rounds ties to even. */
+static double *rounded(zpk_float8 format, const uint16_t *x, int64_t rows, int64_t cols, int64_t ld) {
+  double most = format == ZPK_E4M3 ? 448 : 57344, largest = 0, scale = 0x1p-100;
+  int bits = format == ZPK_E4M3 ? 3 : 2, least = format == ZPK_E4M3 ? -6 : -14;
+  double *y = malloc((size_t)(rows * ld) * sizeof *y);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) largest = fmax(largest, fabs(wide_of(ZPK_BF16, x[i * ld + j])));
+  while (largest > most * scale) scale *= 2;
+  for (int64_t i = 0; i < rows * ld; i++) {
+    double scaled = wide_of(ZPK_BF16, x[i]) / scale;
+    int exponent = scaled == 0 ? least : ilogb(scaled);
+    double step = ldexp(1, (exponent > least ? exponent : least) - bits);
+    y[i] = scale * step * rint(scaled / step);
+  }
+  return y;
+}
+
+static void expect_near(double got, double want, double size, double share) {
+  cr_assert(fabs(got - want) <= share * fabs(want) + 1e-5 * size, "%.9g, not %.9g", got, want);
+}
+
+static void check(zpr *c, bool ta, bool tb, zpk_float8 af, zpk_float8 bf) {
+  enum { M = 150, N = 140, K = 300 };
+  int64_t a_rows = ta ? K : M, a_cols = ta ? M : K, b_rows = tb ? N : K, b_cols = tb ? K : N;
+  int64_t lda = a_cols + 3, ldb = b_cols + 2, ldy = N + 5;
+  uint16_t *a = matrix(a_rows * lda, 1), *b = matrix(b_rows * ldb, 5), *y = malloc((size_t)(M * ldy) * sizeof *y);
+  zpr_gemm_float8(c, af, bf, ta, tb, M, N, K, a, lda, b, ldb, y, ldy);
+  double *ra = rounded(af, a, a_rows, a_cols, lda), *rb = rounded(bf, b, b_rows, b_cols, ldb);
+  for (int64_t i = 0; i < M; i++)
+    for (int64_t j = 0; j < N; j++) {
+      double want = 0, size = 0;
+      for (int64_t e = 0; e < K; e++) {
+        double term = ra[ta ? e * lda + i : i * lda + e] * rb[tb ? j * ldb + e : e * ldb + j];
+        want += term;
+        size += fabs(term);
+      }
+      expect_near(wide_of(ZPK_BF16, y[i * ldy + j]), want, size, 0x1p-8);
+    }
+  free(a), free(b), free(y), free(ra), free(rb);
+}
+
+static void check_gradient(zpr *c, bool accumulate) {
+  enum { M = 48, N = 64, K = 270, LDA = M + 3, LDB = N + 2 };
+  uint16_t *a = matrix(K * LDA, 1), *b = matrix(K * LDB, 5);
+  float dw[M * N];
+  for (int i = 0; i < M * N; i++) dw[i] = (float)value(i);
+  zpr_wgrad_float8(c, ZPK_E4M3, ZPK_E5M2, M, N, K, a, LDA, b, LDB, accumulate, dw);
+  double *ra = rounded(ZPK_E4M3, a, K, M, LDA), *rb = rounded(ZPK_E5M2, b, K, N, LDB);
+  for (int64_t i = 0; i < M * N; i++) {
+    double want = accumulate ? (double)(float)value(i) : 0, size = fabs(want);
+    for (int64_t e = 0; e < K; e++) {
+      double term = ra[e * LDA + i / N] * rb[e * LDB + i % N];
+      want += term;
+      size += fabs(term);
+    }
+    expect_near((double)dw[i], want, size, 0);
+  }
+  free(a), free(b), free(ra), free(rb);
+}
+
+static void check_all(int threads) {
+  zpr_program program = {.dtype = ZPK_BF16, .tensor = 1, .pipeline = 1, .data = 1};
+  zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
+  program.stages = &stage;
+  zpr_options options = zpr_default_options;
+  options.threads = threads;
+  int argc = 0;
+  char **argv = NULL;
+  zpr c;
+  zpr_open(&c, &program, &options, &argc, &argv);
+  for (int t = 0; t < 4; t++) check(&c, t & 1, t & 2, t == 1 ? ZPK_E5M2 : ZPK_E4M3, t == 2 ? ZPK_E5M2 : ZPK_E4M3);
+  check_gradient(&c, false);
+  check_gradient(&c, true);
+  zpr_close(&c);
+}
+
+Test(float8, products_on_one_thread) { check_all(1); }
+Test(float8, products_on_several_threads) { check_all(3); }
