@@ -76,14 +76,40 @@ static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_
       tile, tile);
 }
 
+/* The first gate whose experts take as many rows as choose them; NULL: none. */
+static const zp_node *find_dropless(const zp_spec *spec) {
+  for (int s = 0; s < spec->model->segments.len; s++) {
+    const zp_graph *graph = spec->model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++)
+      if (graph->nodes.data[n].op == ZP_OP_TOP_K_GATE && graph->nodes.data[n].attr.dropless)
+        return &graph->nodes.data[n];
+  }
+  return NULL;
+}
+
+static void report_dropless(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
+  const zp_node *gate = is_gpu(spec) ? find_dropless(spec) : NULL;
+  if (!gate) return;
+  zp_diag *d = zp_report(run->diags, code, gate->span,
+                         "experts with `capacity = dropless` (`%s`) are generated for CPU clusters only", gate->name);
+  zp_diag_help(
+      d,
+      "GPU trainers take a number: `capacity` of experts / k drops nothing either, in %lld slots a sample and expert",
+      (long long)gate->attr.slots);
+}
+
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec) {
-  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) report_small_blocks(run, spec, ZP_Z0707);
+  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) {
+    report_small_blocks(run, spec, ZP_Z0707);
+    report_dropless(run, spec, ZP_Z0707);
+  }
   zp_flush_diags(run);
 }
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
   report_small_blocks(run, spec, ZP_Z0702);
+  report_dropless(run, spec, ZP_Z0702);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");

@@ -130,6 +130,19 @@ void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count) {
   for (int64_t i = 0; i < n; i++) count[expert_of(r, slot[i])]++;
 }
 
+void zpk_expert_rows(const zpk_routing *r, const int32_t *slot, int32_t *first) {
+  int64_t choices = r->S * r->k, row = 0;
+  assert(r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS && r->slots >= 1 && r->B * choices <= INT32_MAX);
+  memset(first, 0, (size_t)(r->B * r->experts) * sizeof *first);
+  for (int64_t i = 0; i < r->B * choices; i++) first[i / choices * r->experts + slot[i] / r->slots]++;
+  for (int64_t e = 0; e < r->experts; e++)
+    for (int64_t b = 0; b < r->B; b++) {
+      int32_t n = first[b * r->experts + e];
+      first[b * r->experts + e] = (int32_t)row;
+      row += n;
+    }
+}
+
 void zpk_count_choices(const zpk_routing *r, const int32_t *slot, void *count, int64_t begin, int64_t end) {
   assert(r->experts >= 1 && r->experts <= ZPK_MAX_EXPERTS && begin >= 0 && begin <= end && end <= r->B);
   ZPK_BY_DTYPE(r->dtype, count_choices, r, slot, count, begin, end);

@@ -4,6 +4,7 @@
 /* Row of the rank's [samples * n_slots, d] that a choice of a token of `sample` has; -1: dropped, or on another
  * rank. */
 static int64_t NAME(row_of)(const zpk_routing *r, int32_t slot, int64_t sample) {
+  if (r->first_row) return r->first_row[sample * r->experts + slot / r->slots] + slot % r->slots;
   int64_t at = slot - r->first_slot;
   return slot < 0 || at < 0 || at >= r->n_slots ? -1 : sample * r->n_slots + at;
 }

@@ -101,6 +101,7 @@ Adafactor|python3 tests/diff/adafactor.py
 frozen parameters|python3 tests/diff/frozen.py --jobs 1
 sequence|python3 tests/diff/sequence.py
 context|python3 tests/diff/context.py --jobs 1
+experts without capacity|python3 tests/diff/dropless.py
 recomputation|python3 tests/diff/recompute.py --jobs 1
 streams|python3 tests/diff/streams.py --jobs 1
 loss in chunks|python3 tests/diff/chunked_loss.py --jobs 1

@@ -106,8 +106,14 @@ static bool moves_columns(zp_op op) {
   return op == ZP_OP_COLUMNS || op == ZP_OP_JOIN_COLUMNS || op == ZP_OP_REPEAT_COLUMNS;
 }
 
+static bool is_sorted(const finder *f, const zp_step *s) {
+  return s->op == ZP_OP_EXPERT_ROWS || f->seg->graph->tensors.data[buffer(f, s->out.data[0])->tensor].sorted;
+}
+
 /* Positions and slots side by side: a rule for every class of operations. */
 static bool find_growing(finder *f, const zp_step *s) {
+  if (s->out.len && is_sorted(f, s))
+    return refuse(f, s, "rows of `capacity = dropless` move with every new token that an expert takes");
   switch (zp_op_get_class(s->op)) {
   case ZP_CLASS_FUSED: return find_rows(f, s);
   case ZP_CLASS_MATMUL: return find_product(f, s);

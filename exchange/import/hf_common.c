@@ -80,7 +80,8 @@ const hf_row hf_expert_choice[] = {
 
 const hf_row hf_capacity_note[] = {
     TELL(NULL,
-         "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time"),
+         "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time, "
+         "or write `dropless` (CPU clusters)"),
     END};
 
 const hf_row hf_std_note[] = {

@@ -237,14 +237,20 @@ static bool match_sum(matcher *m, const zp_node *a, const zp_node *b) {
   return few && n > 2 && n == k && match_terms(m, ours, theirs, 0, n);
 }
 
+/* Without where sorted experts begin: with slots for every token the function is the same. */
+static int operands_of(const matcher *m, int side, const zp_node *node) {
+  const zp_node *last = node->in.len ? node_of(m, side, node->in.data[node->in.len - 1]) : NULL;
+  return node->in.len - (last && last->op == ZP_OP_EXPERT_ROWS);
+}
+
 static bool match_operands(matcher *m, const zp_node *a, const zp_node *b) {
   bool commutes = a->op == ZP_OP_ADD || a->op == ZP_OP_MUL;
-  if (a->in.len != b->in.len)
-    return differ(m, a->span, "`%s` has %d operands here, and %d in %s", zp_op_name(a->op), a->in.len, b->in.len,
-                  m->their_name);
+  int n = operands_of(m, OURS, a), k = operands_of(m, THEIRS, b);
+  if (n != k)
+    return differ(m, a->span, "`%s` has %d operands here, and %d in %s", zp_op_name(a->op), n, k, m->their_name);
   saved before = commutes ? save(m) : (saved){0};
   bool good = true;
-  for (int i = 0; good && i < a->in.len; i++) good = match(m, a->in.data[i], b->in.data[i]);
+  for (int i = 0; good && i < n; i++) good = match(m, a->in.data[i], b->in.data[i]);
   if (good || !commutes) return good;
   restore(m, &before);
   if (match(m, a->in.data[0], b->in.data[1]) && match(m, a->in.data[1], b->in.data[0])) return true;

@@ -230,8 +230,22 @@ static bool add_dispatch(divider *d, const zp_node *node) {
   if (!want_positions(d, node, 0)) return false;
   copy.attr.slots = d->slots[slot];
   zp_graph_add_node(d->to, copy);
+  if (node->in.len > 2) return divide(d, node->out.data[0]);
   divide_slots(d, node->out.data[0], slot);
   return true;
+}
+
+/* A rank sorts the choices of its own positions. */
+static bool add_expert_rows(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  copy.attr.slots = d->slots[node->in.data[0]];
+  zp_graph_add_node(d->to, copy);
+  return true;
+}
+
+static bool add_sorted_product(divider *d, const zp_node *node) {
+  zp_graph_add_node(d->to, *node);
+  return divide(d, node->out.data[0]);
 }
 
 static bool add_combine(divider *d, const zp_node *node) {
@@ -332,8 +346,10 @@ static bool add_node(divider *d, const zp_node *node) {
   if (node->op == ZP_OP_ATTENTION) return add_attention(d, node);
   if (node->op == ZP_OP_ROPE) return add_rope(d, node);
   if (node->op == ZP_OP_TOP_K_GATE) return add_gate(d, node);
+  if (node->op == ZP_OP_EXPERT_ROWS) return add_expert_rows(d, node);
   if (node->op == ZP_OP_DISPATCH) return add_dispatch(d, node);
   if (node->op == ZP_OP_COMBINE) return add_combine(d, node);
+  if (node->op == ZP_OP_BATCHED_MATMUL && node->in.len > 2) return add_sorted_product(d, node);
   if (slots >= 0) return add_on_slots(d, node, slots);
   return add_rows(d, node);
 }

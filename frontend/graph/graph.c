@@ -93,6 +93,7 @@ static int add_application(zp_graph *graph, const zp_rule *rule, const char *nam
     zp_tensor tensor =
         zp_tensor_make(output_name(graph, rule, name, i), rule->element[which], rule->shape[which], rule->span);
     if (rule->op == ZP_OP_SPLIT) make_view(graph, &tensor, rule->in[0], i);
+    tensor.sorted = zp_is_sorted_result(rule);
     int id = zp_graph_add_tensor(graph, tensor);
     zp_push(graph->arena, &node.out, id);
   }
@@ -102,7 +103,11 @@ static int add_application(zp_graph *graph, const zp_rule *rule, const char *nam
 
 int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, int n_in, zp_op_attr attr,
                    const char *name, zp_span span) {
-  assert(zp_op_takes(op, n_in));
+  assert(zp_op_takes(op, n_in) && n_in <= ZP_MAX_OPERANDS);
+  int sorted[ZP_MAX_OPERANDS];
+  const zp_application of = {graph, diags, op, in, n_in, &attr, name, span};
+  if (!zp_sorted_operands(&of, sorted, &n_in)) return -1;
+  if (n_in > of.n_in) in = sorted;
   int swapped[2];
   if (zp_op_has(op, ZP_FLAG_INFIX) && n_in == 2 && op != ZP_OP_DIV && first_is_small(graph, in[0], in[1])) {
     int big = in[1];

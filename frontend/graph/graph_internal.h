@@ -32,6 +32,24 @@ typedef struct zp_rule {
 /* False after setting `error` (and reporting it, with diags). */
 bool zp_rule_apply(zp_rule *rule);
 
+/* ---- sorted.c ---- */
+/* An operation as it is asked for. */
+typedef struct zp_application {
+  zp_graph *graph;
+  zp_diags *diags; /* maybe NULL */
+  zp_op op;
+  const int *in;
+  int n_in;
+  const zp_op_attr *attr;
+  const char *name;
+  zp_span span;
+} zp_application;
+/* Where it works on rows sorted by expert: its operands and where experts begin, in[*n_in]; else *n_in stays, and `in`
+ * is not written. False after reporting what may not read such rows. */
+bool zp_sorted_operands(const zp_application *application, int in[ZP_MAX_OPERANDS], int *n_in);
+/* Is the rule's first result of such rows? */
+bool zp_is_sorted_result(const zp_rule *rule);
+
 /* ---- graph.c ---- */
 /* Copies tensors, nodes and lists into new vectors, so that appending to the copy leaves the original alone. */
 zp_graph *zp_graph_copy(const zp_graph *graph);

@@ -168,7 +168,7 @@ static double passes_of(const zp_graph *graph, const zp_node *node) {
 /* The share of an expert product's rows that tokens can fill: a token has top_k of them. */
 static double filled_share(const zp_graph *graph, const zp_node *node) {
   const zp_node *dispatch = node->op == ZP_OP_BATCHED_MATMUL ? dispatch_of(graph, node->in.data[0]) : NULL;
-  if (!dispatch) return 1;
+  if (!dispatch || node->in.len > 2) return 1; /* a row a choice: all are filled */
   double positions = (double)graph->tensors.data[dispatch->in.data[0]].shape.dim[1];
   return fmin(1, positions * (double)dispatch->attr.top_k / (double)(dispatch->attr.experts * dispatch->attr.slots));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the call of an operation by its row: arguments into attributes and operands. */
 #include <assert.h>
+#include <math.h>
 #include "builtins.h"
 
 static int find_argument(const zp_builtin *row, const char *name) {
@@ -53,11 +54,27 @@ static bool read_column_heads(zp_elab *e, const zp_call *call, const zp_slot *sl
   return !slot->given;
 }
 
+/* Infinite: `dropless`. */
+static bool read_number(zp_elab *e, const zp_argument *argument, const zp_slot *slot, double *number) {
+  bool capacity = argument->range == ZP_ARGUMENT_CAPACITY && slot->given;
+  if (capacity && slot->value.kind == ZP_VAL_STRING) {
+    zp_diag *d = zp_report(e->diags, ZP_Z0202, slot->value.span, "`%s` must be a number or `dropless`, this is %s",
+                           argument->name, zp_value_text(e->arena, &slot->value));
+    zp_diag_help(d, "`capacity = dropless`, without quotes, leaves no choice out and no slot empty");
+    return false;
+  }
+  if (capacity && slot->value.kind == ZP_VAL_NUMBER && isinf(slot->value.number)) {
+    *number = slot->value.number;
+    return true;
+  }
+  return zp_slot_number(e, slot, argument->name, argument->missing, number);
+}
+
 static bool read_attribute(zp_elab *e, zp_call *call, const zp_argument *argument, const zp_slot *slot) {
   void *at = (char *)&call->attr + argument->at;
   int word;
   switch (argument->kind) {
-  case ZP_ARGUMENT_NUMBER: return zp_slot_number(e, slot, argument->name, argument->missing, at);
+  case ZP_ARGUMENT_NUMBER: return read_number(e, argument, slot, at);
   case ZP_ARGUMENT_COUNT: return zp_slot_count(e, slot, argument->name, (int64_t)argument->missing, at);
   case ZP_ARGUMENT_FLAG: return zp_slot_bool(e, slot, argument->name, argument->missing != 0, at);
   case ZP_ARGUMENT_WORD:
@@ -79,6 +96,7 @@ static bool in_range(zp_elab *e, const zp_argument *argument, const zp_slot *slo
   const char *name = zp_format(e->arena, "`%s`", argument->name), *must = NULL;
   switch (argument->range) {
   case ZP_ARGUMENT_ANY: return true;
+  case ZP_ARGUMENT_CAPACITY:
   case ZP_ARGUMENT_POSITIVE:
     if (number <= 0) must = "must be above 0";
     break;

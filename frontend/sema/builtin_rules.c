@@ -94,6 +94,7 @@ bool zp_check_attention(zp_elab *e, zp_call *call) {
 bool zp_check_gate(zp_elab *e, zp_call *call) {
   (void)e;
   if (!zp_call_slot(call, "bias")->given) call->attr.bias_rate = 0;
+  call->attr.dropless = isinf(call->attr.capacity);
   return true;
 }
 

@@ -142,7 +142,7 @@ static const zp_builtin builtins[] = {
   /* Weights of the chosen experts are normalized as Mixtral's; the rate of a bias is DeepSeek-V3's (arXiv 2412.19437,
    * section 4.2), without a bias 0 */
   CALL("top_k_gate",      TOP_K_GATE,
-   TAKES(OPERAND("scores", 0), NEEDED_COUNT("k", top_k), NUMBER("capacity", capacity, 1.25, ANY),
+   TAKES(OPERAND("scores", 0), NEEDED_COUNT("k", top_k), NUMBER("capacity", capacity, 1.25, CAPACITY),
          FLAG("normalize", normalize, true), NUMBER("balance", balance, 0, ANY),
          WORD("affinity", sigmoid, "softmax", "sigmoid"), IF_GIVEN("bias", 1),
          NUMBER("bias_rate", bias_rate, 0.001, ANY), COUNT("groups", groups, 0, .needs = "top_groups"),

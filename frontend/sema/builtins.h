@@ -23,8 +23,9 @@ typedef enum zp_argument_range {
   ZP_ARGUMENT_ANY,
   ZP_ARGUMENT_POSITIVE,
   ZP_ARGUMENT_NOT_NEGATIVE,
-  ZP_ARGUMENT_SHARE,   /* 0 <= x < 1 */
-  ZP_ARGUMENT_DROPOUT, /* the same, a rate of dropout */
+  ZP_ARGUMENT_SHARE,    /* 0 <= x < 1 */
+  ZP_ARGUMENT_DROPOUT,  /* the same, a rate of dropout */
+  ZP_ARGUMENT_CAPACITY, /* above 0, or `dropless` */
 } zp_argument_range;
 
 typedef struct zp_argument {

@@ -4,6 +4,9 @@
 #include <math.h>
 #include "eval.h"
 
+/* The number by that name: what `capacity` is of a gate that leaves no choice out. */
+#define DROPLESS HUGE_VAL
+
 zp_value zp_number_value(double number, bool is_integer, zp_span span) {
   return (zp_value){.kind = ZP_VAL_NUMBER, .number = number, .is_integer = is_integer, .span = span};
 }
@@ -27,7 +30,9 @@ const char *zp_value_kind_name(const zp_value *value) {
 
 const char *zp_value_text(zp_arena *arena, const zp_value *value) {
   switch (value->kind) {
-  case ZP_VAL_NUMBER: return zp_format(arena, value->is_integer ? "%.0f" : "%g", value->number);
+  case ZP_VAL_NUMBER:
+    if (value->number == DROPLESS) return "`dropless`";
+    return zp_format(arena, value->is_integer ? "%.0f" : "%g", value->number);
   case ZP_VAL_STRING: return zp_format(arena, "\"%s\"", value->text);
   case ZP_VAL_BOOL: return value->number != 0 ? "true" : "false";
   case ZP_VAL_LIST: {
@@ -247,6 +252,10 @@ static bool eval_name(const zp_evaluator *e, const zp_expr *expr, zp_value *valu
     value->span = expr->span;
     if (value->kind == ZP_VAL_TENSOR && e->tensor_name) return e->tensor_name(e->user, expr, value);
     return value->kind != ZP_VAL_POISON;
+  }
+  if (strcmp(name, "dropless") == 0) {
+    *value = zp_number_value(DROPLESS, false, expr->span);
+    return true;
   }
   if (strcmp(name, "B") == 0) {
     zp_diag *d = zp_report(e->diags, ZP_Z0219, expr->span, "`B` is not a number here");

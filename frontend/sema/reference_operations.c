@@ -74,7 +74,8 @@ static const struct {
     {NULL, "dropout", "rate of dropout of the probabilities", NULL},
     {NULL, "documents", "i32 [B, S]: the document of every position, which sees no other", "none"},
     {NULL, "scores", "[B, S, experts]", NULL},
-    {NULL, "capacity", "places of an expert, times those of an even share; 0: none is left out", NULL},
+    {NULL, "capacity",
+     "places of an expert in a sample, times those of an even share; or `dropless`: as many as choose it", NULL},
     {NULL, "balance", "factor of the term that evens the load of experts", NULL},
     {NULL, "affinity", "function of the scores", NULL},
     {NULL, "bias_rate", "step by which the bias evens the load", NULL},
@@ -90,6 +91,7 @@ static const struct {
 static const char *number_range(zp_argument_range range) {
   switch (range) {
   case ZP_ARGUMENT_ANY: return "";
+  case ZP_ARGUMENT_CAPACITY:
   case ZP_ARGUMENT_POSITIVE: return zp_range_text(ZP_RANGE_POSITIVE);
   case ZP_ARGUMENT_NOT_NEGATIVE: return zp_range_text(ZP_RANGE_NOT_NEGATIVE);
   case ZP_ARGUMENT_SHARE:
@@ -99,11 +101,9 @@ static const char *number_range(zp_argument_range range) {
 }
 
 static const char *refused_number(zp_argument_range range) {
-  static const char *const values[] = {[ZP_ARGUMENT_ANY] = "\"no number\"",
-                                       [ZP_ARGUMENT_POSITIVE] = "0",
-                                       [ZP_ARGUMENT_NOT_NEGATIVE] = "-1",
-                                       [ZP_ARGUMENT_SHARE] = "1",
-                                       [ZP_ARGUMENT_DROPOUT] = "1"};
+  static const char *const values[] = {
+      [ZP_ARGUMENT_ANY] = "\"no number\"", [ZP_ARGUMENT_POSITIVE] = "0", [ZP_ARGUMENT_CAPACITY] = "0",
+      [ZP_ARGUMENT_NOT_NEGATIVE] = "-1",   [ZP_ARGUMENT_SHARE] = "1",    [ZP_ARGUMENT_DROPOUT] = "1"};
   return values[range];
 }
 

@@ -54,6 +54,11 @@ static double grouped_s(const pricer *p, const zp_node *node) {
   const zp_shape *first = in_shape(p, node, 0);
   int eb = p->lowered->compute_bytes;
   double samples = (double)p->lowered->microbatch, experts = (double)first->dim[1], slots = (double)first->dim[2];
+  if (node->in.len > 2) { /* sorted rows: one product an expert, of as many as an even load gives it */
+    experts = (double)in_shape(p, node, 2)->dim[1];
+    slots = (double)zp_shape_rows(first, p->lowered->microbatch) / experts;
+    samples = 1;
+  }
   double a = (double)first->dim[3], b;
   if (node->op == ZP_OP_BATCHED_MATMUL_WGRAD) {
     b = (double)zp_shape_cols(in_shape(p, node, 1));

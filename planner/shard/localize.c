@@ -164,8 +164,9 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
   /* Every rank makes all of it, and has a part of the gradient. */
   if (node.op == ZP_OP_REDUCE && pattern->in[0] == ZP_NEED_GATHER) node.attr.value /= l->tensor;
   if ((node.op == ZP_OP_CONCAT || node.op == ZP_OP_UNFOLD) && pattern->out == ZP_FORM_SEQ) node.attr.parts = l->tensor;
-  if (node.op == ZP_OP_DISPATCH) node.attr.experts = y->shape.dim[1];
-  if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
+  bool sorted = x->sorted || y->sorted;
+  if (node.op == ZP_OP_DISPATCH && !sorted) node.attr.experts = y->shape.dim[1];
+  if (node.op == ZP_OP_COMBINE && !sorted) node.attr.experts = x->shape.dim[1];
   /* Every rank adds its part of the scores' gradient: each a part of the balancing loss's as well. */
   if (node.op == ZP_OP_TOP_K_GATE && pattern->out == ZP_FORM_ENTERED) node.attr.balance /= l->tensor;
   zp_graph_add_node(l->to, node);

@@ -149,7 +149,8 @@ static const row table[] = {
     {ZP_OP_REPEAT_COLUMNS, {{R_}, ZP_FORM_R}},
     {ZP_OP_TOP_K_GATE, {{G_, R_}, ZP_FORM_ENTERED}}, /* every rank counts all choices for the bias */
     {ZP_OP_TOP_K_GATE, {{R_, R_}, ZP_FORM_R}},
-    {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_EXPERT_ROWS, {{N_}, ZP_FORM_R}},
+    {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}}, /* of slots; where rows are sorted, all ranks have all experts */
     {ZP_OP_DISPATCH, {{G_, N_}, ZP_FORM_EXPERTS}},
     {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_ENTERED}},
     {ZP_OP_DISPATCH, {{G_, N_}, ZP_FORM_ENTERED}},
@@ -228,7 +229,7 @@ static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern 
   zp_parts common = {0};
   if (pattern->out == ZP_FORM_SEQ) return true; /* equal shares of the positions, see falls_along_sequence */
   if (pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_EXPERTS) {
-    if (pattern->out == ZP_FORM_EXPERTS && out->shape.rank != 4) return false;
+    if (pattern->out == ZP_FORM_EXPERTS && (out->shape.rank != 4 || out->sorted)) return false;
     common = out->parts[zp_form_dim(out, pattern->out)];
     if (node->op == ZP_OP_SPLIT && pattern->out == ZP_FORM_S) common.outer *= node->attr.parts;
   }

@@ -214,3 +214,59 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
   zpr_parallel(c, experts, 1, some_products, &list);
   check_memory(c);
 }
+
+/* ---- experts of sorted rows ---- */
+
+/* A task is an expert's rows, of x and y or of both operands of a sum. */
+typedef struct ragged_list {
+  zpr_product first;
+  const int32_t *begin; /* of every expert */
+  int64_t experts, rows;
+  int64_t a_row, b_step, y_step; /* bytes of a row of a; of b and y from row to row, or from expert to expert */
+  bool sums;
+} ragged_list;
+
+static void clear_sum(const zpr_product *p) {
+  if (!p->of.accumulate) memset(p->of.y, 0, (size_t)(p->of.m * p->of.n * result_bytes(p)));
+}
+
+static void some_experts(void *arg, int64_t begin, int64_t end, int worker) {
+  const ragged_list *list = arg;
+  for (int64_t e = begin; e < end; e++) {
+    zpr_product p = list->first;
+    int64_t row = list->begin[e], n = (e + 1 < list->experts ? list->begin[e + 1] : list->rows) - row;
+    assert(row >= 0 && n >= 0);
+    p.of.a = (const char *)p.of.a + row * list->a_row;
+    p.of.b = (const char *)p.of.b + (list->sums ? row : e) * list->b_step;
+    p.of.y = (char *)p.of.y + (list->sums ? e : row) * list->y_step;
+    *(list->sums ? &p.of.k : &p.of.m) = n;
+    if (n > 0)
+      multiply(&p, worker);
+    else if (list->sums)
+      clear_sum(&p);
+  }
+}
+
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t experts, int64_t n, int64_t k, const void *x,
+                     int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld) {
+  assert(rows >= 0 && rows <= INT_MAX && experts >= 1 && n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
+  int64_t size = zpk_bytes(c->program->dtype);
+  zpr_operands of = {false, trans, false, rows, n, k, x_ld, trans ? k : n, y_ld, x, w, y};
+  ragged_list list = {product_of(c, of), first, experts, rows, x_ld * size, k * n * size, y_ld * size, false};
+  zpr_comm_progress(c);
+  zpr_parallel(c, experts, 1, some_experts, &list);
+  check_memory(c);
+}
+
+void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
+                      const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw) {
+  assert(rows >= 0 && rows <= INT_MAX && experts >= 1 && m >= 1 && n >= 1 && lda >= m && ldb >= n);
+  int64_t size = zpk_bytes(c->program->dtype);
+  zpr_operands of = {true, false, accumulate, m, n, rows, lda, ldb, n, a, b, dw};
+  ragged_list list = {
+      product_of(c, of), first, experts, rows, lda * size, ldb * size, m * n * zpk_real_bytes(c->program->dtype), true};
+  list.first.gradient = true;
+  zpr_comm_progress(c);
+  zpr_parallel(c, experts, 1, some_experts, &list);
+  check_memory(c);
+}

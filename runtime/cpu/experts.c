@@ -63,21 +63,33 @@ void zpr_load_signs(zpr *c, const int64_t *count, int64_t experts, int64_t first
   zpr_put_load_signs(zpr_gradient_type(c), count, experts, first, n, grad);
 }
 
-static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }
+void zpr_expert_rows(zpr *c, const zpk_routing *r, const int32_t *slot, int32_t *first) {
+  (void)c;
+  zpk_expert_rows(r, slot, first);
+}
+
+static bool are_rows(const zpk_routing *r) {
+  return r->d >= 1 && (r->first_row ? r->experts >= 1 && r->slots >= r->S : r->first_slot >= 0 && r->n_slots >= 1);
+}
+
+/* Empty slots are zeros; no sorted row is empty. */
+static void clear_slots(zpr *c, const zpk_routing *r, void *rows) {
+  if (!r->first_row) zpr_zero(c, rows, r->B * r->n_slots * r->d * zpk_bytes(r->dtype));
+}
 
 ZPR_TASK(dispatch, expert_task, zpk_dispatch(a->r, a->x, a->slot, a->out, begin, end))
 
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out) {
-  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
+  assert(are_rows(r));
   expert_task a = {.r = r, .x = x, .slot = slot, .out = out};
-  zpr_zero(c, out, slot_bytes(r));
+  clear_slots(c, r, out);
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, dispatch, &a);
 }
 
 ZPR_TASK(combine, expert_task, zpk_combine(a->r, a->x, a->weight, a->slot, a->out, begin, end))
 
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out) {
-  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
+  assert(are_rows(r));
   expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .out = out};
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine, &a);
 }
@@ -87,8 +99,8 @@ ZPR_TASK(combine_grad, expert_task,
 
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {
-  assert(r->d >= 1 && r->first_slot >= 0 && r->n_slots >= 1);
+  assert(are_rows(r));
   expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
-  zpr_zero(c, dy, slot_bytes(r));
+  clear_slots(c, r, dy);
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine_grad, &a);
 }

@@ -181,24 +181,44 @@ static void load_grad(zp_interpreter *in, const zp_node *node) {
 
 /* The slots of tensor `rows` [B, L, C, d], of which this rank may hold a share. */
 typedef struct slot_rows {
-  int64_t first, count, d; /* first slot here, slots of a sample here, columns */
+  int64_t begin, count, d; /* first slot here, slots of a sample here, columns */
+  const double *first;     /* sorted rows: where experts begin, [B, E]; else NULL */
+  int64_t experts, slots;
 } slot_rows;
 
-static slot_rows slots_in(const zp_interpreter *in, int rows) {
+/* `first`: the operand of sorted rows. */
+static slot_rows slots_in(const zp_interpreter *in, const zp_node *node, int rows, int first) {
   const zp_tensor *t = &in->graph->tensors.data[rows];
   slot_rows r = {.count = t->shape.dim[1] * t->shape.dim[2], .d = t->shape.dim[3]};
-  if (t->split_dim == 1) r.first = in->rank * r.count;
+  if (t->split_dim == 1) r.begin = in->rank * r.count;
+  if (node->in.len <= first) return r;
+  r.first = zp_in_value(in, node, first);
+  r.experts = zp_in_shape(in, node->in.data[first])->dim[1], r.slots = node->attr.slots;
   return r;
 }
 
-/* Row of [B * L * C, d] that choice i of the micro-batch has; -1: dropped, or on another rank. */
+/* Row of [B * L * C, d] that choice i of the micro-batch has; -1: dropped, or on another rank. Of sorted rows: how many
+ * choices of the micro-batch come before it, by expert, then in their order. */
 static int64_t row_of(const slot_rows *r, double slot, int64_t b) {
-  int64_t at = (int64_t)slot - r->first;
+  if (r->first) return (int64_t)r->first[b * r->experts + (int64_t)slot / r->slots] + (int64_t)slot % r->slots;
+  int64_t at = (int64_t)slot - r->begin;
   return slot < 0 || at < 0 || at >= r->count ? -1 : b * r->count + at;
 }
 
+/* Before the choices of sample b and expert e come those of lower experts, and of earlier samples. */
+static void expert_rows(zp_interpreter *in, const zp_node *node) {
+  const double *slot = zp_in_value(in, node, 0);
+  int64_t E = node->attr.experts, n = zp_in_shape(in, node->in.data[0])->dim[1] * node->attr.top_k;
+  for (int64_t b = 0; b < in->microbatch; b++)
+    for (int64_t e = 0; e < E; e++) {
+      int64_t before = count_choices(&node->attr, slot, b * n, e);
+      for (int64_t lower = 0; lower < e; lower++) before += count_choices(&node->attr, slot, in->microbatch * n, lower);
+      zp_out_value(in, node, 0)[b * E + e] = (double)before;
+    }
+}
+
 static void dispatch(zp_interpreter *in, const zp_node *node) {
-  slot_rows r = slots_in(in, node->out.data[0]);
+  slot_rows r = slots_in(in, node, node->out.data[0], 2);
   const double *x = zp_in_value(in, node, 0), *slot = zp_in_value(in, node, 1);
   double *y = zp_out_value(in, node, 0);
   int64_t positions = zp_in_shape(in, node->in.data[0])->dim[1], k = node->attr.top_k;
@@ -211,9 +231,9 @@ static void dispatch(zp_interpreter *in, const zp_node *node) {
 }
 
 /* out[token] = the sum of its slots' rows, times its weights where there are any. */
-static void gather_slots(zp_interpreter *in, const zp_node *node, int rows, const double *weight, const double *slot,
-                         double *out) {
-  slot_rows r = slots_in(in, rows);
+static void gather_slots(zp_interpreter *in, const zp_node *node, int rows, int first, const double *weight,
+                         const double *slot, double *out) {
+  slot_rows r = slots_in(in, node, rows, first);
   const double *y = in->value[rows];
   int64_t positions = zp_in_shape(in, node->out.data[0])->dim[1], k = node->attr.top_k;
   for (int64_t t = 0; t < in->microbatch * positions; t++)
@@ -228,16 +248,16 @@ static void gather_slots(zp_interpreter *in, const zp_node *node, int rows, cons
 }
 
 static void combine(zp_interpreter *in, const zp_node *node) {
-  gather_slots(in, node, node->in.data[0], zp_in_value(in, node, 1), zp_in_value(in, node, 2),
+  gather_slots(in, node, node->in.data[0], 3, zp_in_value(in, node, 1), zp_in_value(in, node, 2),
                zp_out_value(in, node, 0));
 }
 
 static void dispatch_grad(zp_interpreter *in, const zp_node *node) {
-  gather_slots(in, node, node->in.data[1], NULL, zp_in_value(in, node, 0), zp_out_value(in, node, 0));
+  gather_slots(in, node, node->in.data[1], 2, NULL, zp_in_value(in, node, 0), zp_out_value(in, node, 0));
 }
 
 static void combine_grad(zp_interpreter *in, const zp_node *node) {
-  slot_rows r = slots_in(in, node->in.data[0]);
+  slot_rows r = slots_in(in, node, node->in.data[0], 4);
   const double *y = zp_in_value(in, node, 0), *weight = zp_in_value(in, node, 1), *slot = zp_in_value(in, node, 2);
   const double *d_out = zp_in_value(in, node, 3);
   double *dy = zp_out_value(in, node, 0), *d_weight = zp_out_value(in, node, 1);
@@ -261,15 +281,22 @@ static int64_t weight_at(bool trans, int64_t i, int64_t j, int64_t k, int64_t n)
   return trans ? j * k + i : i * n + j;
 }
 
-/* The expert of row r of [B, L, C, d]. */
-static int64_t expert_of_row(const zp_shape *rows, int64_t r) { return r / rows->dim[2] % rows->dim[1]; }
+/* The expert of row r of [B, L, C, d], or of sorted rows. */
+static int64_t expert_of_row(const zp_interpreter *in, const zp_node *node, int64_t r) {
+  const zp_shape *rows = zp_in_shape(in, node->in.data[0]);
+  if (node->in.len < 3) return r / rows->dim[2] % rows->dim[1];
+  const double *first = zp_in_value(in, node, 2);
+  int64_t e = zp_in_shape(in, node->in.data[2])->dim[1] - 1;
+  while ((int64_t)first[e] > r) e--;
+  return e;
+}
 
 static void batched_matmul(zp_interpreter *in, const zp_node *node) {
   const zp_shape *x_shape = zp_in_shape(in, node->in.data[0]), *y_shape = zp_in_shape(in, node->out.data[0]);
   int64_t k = zp_shape_cols(x_shape), n = zp_shape_cols(y_shape), rows = zp_shape_rows(x_shape, in->microbatch);
   for (int64_t r = 0; r < rows; r++) {
     const double *x = zp_in_value(in, node, 0) + r * k;
-    const double *w = zp_in_value(in, node, 1) + expert_of_row(x_shape, r) * k * n;
+    const double *w = zp_in_value(in, node, 1) + expert_of_row(in, node, r) * k * n;
     for (int64_t j = 0; j < n; j++) {
       double sum = 0;
       for (int64_t i = 0; i < k; i++) sum += x[i] * w[weight_at(node->attr.trans, i, j, k, n)];
@@ -283,7 +310,7 @@ static void batched_matmul_dgrad(zp_interpreter *in, const zp_node *node) {
   int64_t n = zp_shape_cols(dy_shape), k = zp_shape_cols(dx_shape), rows = zp_shape_rows(dy_shape, in->microbatch);
   for (int64_t r = 0; r < rows; r++) {
     const double *dy = zp_in_value(in, node, 0) + r * n;
-    const double *w = zp_in_value(in, node, 1) + expert_of_row(dy_shape, r) * k * n;
+    const double *w = zp_in_value(in, node, 1) + expert_of_row(in, node, r) * k * n;
     for (int64_t i = 0; i < k; i++) {
       double sum = 0;
       for (int64_t j = 0; j < n; j++) sum += dy[j] * w[weight_at(node->attr.trans, i, j, k, n)];
@@ -297,7 +324,7 @@ static void batched_matmul_wgrad(zp_interpreter *in, const zp_node *node) {
   int64_t n = zp_shape_cols(dy_shape), k = zp_shape_cols(x_shape), rows = zp_shape_rows(dy_shape, in->microbatch);
   for (int64_t r = 0; r < rows; r++) {
     const double *dy = zp_in_value(in, node, 0) + r * n, *x = zp_in_value(in, node, 1) + r * k;
-    double *dw = in->param_grad[node->param_grad.data[0]] + expert_of_row(dy_shape, r) * k * n;
+    double *dw = in->param_grad[node->param_grad.data[0]] + expert_of_row(in, node, r) * k * n;
     for (int64_t i = 0; i < k; i++)
       for (int64_t j = 0; j < n; j++) dw[weight_at(node->attr.trans, i, j, k, n)] += x[i] * dy[j];
   }
@@ -306,6 +333,7 @@ static void batched_matmul_wgrad(zp_interpreter *in, const zp_node *node) {
 const zp_oracle zp_oracle_TOP_K_GATE = {.node = top_k_gate};
 const zp_oracle zp_oracle_TOP_K_GATE_GRAD = {.node = top_k_gate_grad};
 const zp_oracle zp_oracle_LOAD_GRAD = {.node = load_grad};
+const zp_oracle zp_oracle_EXPERT_ROWS = {.node = expert_rows};
 const zp_oracle zp_oracle_DISPATCH = {.node = dispatch};
 const zp_oracle zp_oracle_DISPATCH_GRAD = {.node = dispatch_grad};
 const zp_oracle zp_oracle_COMBINE = {.node = combine};

@@ -17,6 +17,7 @@ typedef enum model_style {
   STYLE_PARALLEL,
   STYLE_DROPOUT,
   STYLE_EXPERTS,
+  STYLE_DROPLESS,      /* the same with rows sorted by expert */
   STYLE_SCALED,        /* norms before and after each part, and a learned scale of it */
   STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
   STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
@@ -26,7 +27,7 @@ typedef enum model_style {
 } model_style;
 typedef struct model_size {
   model_style style;
-  int64_t V, S, d, layers, heads, kv_heads, ff; /* kv_heads of STYLE_EXPERTS: its experts */
+  int64_t V, S, d, layers, heads, kv_heads, ff; /* kv_heads of experts: how many */
   bool tied;
 } model_size;
 
@@ -189,18 +190,21 @@ static inline int expert_product(builder *b, int x, zp_shape shape, bool trans, 
   return apply(b, ZP_OP_BATCHED_MATMUL, x, weight(b, name, shape), -1, (zp_op_attr){.trans = trans}, name);
 }
 
-/* Mixtral's, with a balancing loss, too few slots for all tokens, and dropout between the experts' products. */
+/* Mixtral's, with a balancing loss, too few slots for all tokens, and dropout between the experts' products; or with as
+ * many rows as choices, which have no dropout. */
 static inline int expert_layer(builder *b, const model_size *m, int x) {
   int64_t E = m->kv_heads, d = m->d, ff = m->ff;
   x = add2(b, x, gpt_attention(b, m, layer_norm(b, x, d), true));
   int h = rms_norm(b, x, d);
-  zp_op_attr gate = {.top_k = 2, .capacity = 0.9, .normalize = true, .balance = 0.3};
+  bool dropless = m->style == STYLE_DROPLESS;
+  zp_op_attr gate = {.top_k = 2, .capacity = 0.9, .normalize = true, .balance = 0.3, .dropless = dropless};
   int w = apply(b, ZP_OP_TOP_K_GATE, product(b, h, d, E, "router"), -1, -1, gate, "gate");
   int slots = apply(b, ZP_OP_DISPATCH, h, w + 1, -1, (zp_op_attr){0}, "dispatch");
   int a = expert_product(b, slots, shape_of_rank(3, E, ff, d), true, "experts.w1");
   a = apply(b, ZP_OP_SILU, a, -1, -1, (zp_op_attr){0}, "silu");
   int c = expert_product(b, slots, shape_of_rank(3, E, d, ff), false, "experts.w3");
-  a = dropout(b, apply(b, ZP_OP_MUL, a, c, -1, (zp_op_attr){0}, "hidden"));
+  a = apply(b, ZP_OP_MUL, a, c, -1, (zp_op_attr){0}, "hidden");
+  if (!dropless) a = dropout(b, a);
   int y = expert_product(b, a, shape_of_rank(3, E, ff, d), false, "experts.w2");
   return add2(b, x, apply(b, ZP_OP_COMBINE, y, w, w + 1, (zp_op_attr){0}, "combine"));
 }
@@ -227,15 +231,15 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "h", m->layers, true);
   b.segment = 1;
   x = b.graph->carry_in.data[0];
-  x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
-      : m->style == STYLE_BENT          ? gpt_layer(&b, m, x)
-      : is_llama(m)                     ? llama_layer(&b, m, x)
-      : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
-      : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)
-      : m->style == STYLE_SCALED        ? scaled_layer(&b, m, x)
-      : m->style == STYLE_STREAMS       ? streams_layer(&b, m, x)
-      : m->style == STYLE_PARALLEL_NORM ? parallel_norm_layer(&b, m, x)
-                                        : parallel_layer(&b, m, x);
+  x = m->style == STYLE_GPT                                     ? gpt_layer(&b, m, x)
+      : m->style == STYLE_BENT                                  ? gpt_layer(&b, m, x)
+      : is_llama(m)                                             ? llama_layer(&b, m, x)
+      : m->style == STYLE_DROPOUT                               ? dropout_layer(&b, m, x)
+      : m->style == STYLE_EXPERTS || m->style == STYLE_DROPLESS ? expert_layer(&b, m, x)
+      : m->style == STYLE_SCALED                                ? scaled_layer(&b, m, x)
+      : m->style == STYLE_STREAMS                               ? streams_layer(&b, m, x)
+      : m->style == STYLE_PARALLEL_NORM                         ? parallel_norm_layer(&b, m, x)
+                                                                : parallel_layer(&b, m, x);
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "end", 1, true);

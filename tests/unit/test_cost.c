@@ -224,6 +224,21 @@ Test(cost, experts_are_products_of_their_slots) {
   expect_near(step->cost_s, 1e-6 + 4 * 2.0 * 64 * 128 * 30 / (100e9 * 0.8 * shape), "gradient of the weights");
 }
 
+/* Sorted rows are a product an expert, of an even share of the choices: 2 samples x 32 positions x 2 / 4 = 32 rows. */
+Test(cost, sorted_rows_are_products_of_the_choices) {
+  const int64_t cut[] = {0, 4};
+  model_size size = {STYLE_DROPLESS, 1000, 32, 64, 2, 4, 4, 128, false};
+  priced p = price(size, cpu_cluster(), 2, (zp_choice){.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 2}, cut);
+  const zp_step *step = find_step(&p.lowered->segments[1].forward, ZP_OP_BATCHED_MATMUL);
+  expect_near(step->flop, 2.0 * 4 * 32 * 64 * 128, "FLOP of one product");
+  double shape = 32.0 / 36 * 128 / 136 * 64 / 80;
+  expect_near(step->cost_s, 1e-6 + 4 * 2.0 * 32 * 64 * 128 / (100e9 * 0.8 * shape), "product of experts");
+  step = find_step(&p.lowered->segments[1].backward, ZP_OP_BATCHED_MATMUL_WGRAD);
+  expect_near(step->flop, 2.0 * 4 * 32 * 64 * 128, "FLOP of the weights' gradient");
+  shape = 64.0 / 68 * 128 / 136 * 32 / 48;
+  expect_near(step->cost_s, 1e-6 + 4 * 2.0 * 64 * 128 * 32 / (100e9 * 0.8 * shape), "gradient of the weights");
+}
+
 /* By the CPU rule: with the call, 80 GFLOP/s and 8 GB/s of one rank. */
 static double product_s(double m, double n, double k) {
   double shape = m / (m + 4) * n / (n + 8) * k / (k + 16);

@@ -54,6 +54,16 @@ static zp_op_attr grouped_gate(int64_t k, int64_t groups, int64_t top_groups) {
 Test(experts, gradients_with_groups_of_experts) { check_layer(grouped_gate(2, 2, 1)); }
 Test(experts, gradients_with_dropped_tokens) { check_layer(gate_attr(2, 0.4, true, 0.1)); }
 
+static zp_op_attr dropless(zp_op_attr attr) {
+  attr.dropless = true;
+  return attr;
+}
+Test(experts, gradients_of_sorted_rows) {
+  check_layer(dropless(gate_attr(2, 0, true, 0.3)));
+  check_layer(dropless(gate_attr(1, 0, false, 0)));
+  check_layer(dropless(grouped_gate(2, 2, 1)));
+}
+
 /* ---- what routing decides ---- */
 
 typedef struct routed {
@@ -189,6 +199,36 @@ Test(experts, samples_route_alone) {
   kit_free(&k);
 }
 
+/* Slots for every token drop nothing: values, and gradients of all parameters, are those of sorted rows. */
+Test(experts, sorted_rows_are_slots_for_all) {
+  kit kits[2];
+  zp_graph *g[2];
+  zp_interpreter *in[2];
+  for (int i = 0; i < 2; i++) {
+    kits[i] = kit_new(S, 1, D);
+    zp_op_attr gate = gate_attr(2, E / 2.0, true, 0.2);
+    expert_layer(&kits[i], i ? dropless(gate) : gate);
+    g[i] = zp_differentiate(zp_fuse(kits[i].graph));
+    in[i] = zp_interpreter_new(kits[i].arena, g[i], TEST_BATCH);
+  }
+  const int64_t n = TEST_BATCH * S * D, sizes[] = {E * D, E * D * FF, E * D * FF, E * D * FF};
+  fill_outside(in[0], 10, 0.1);
+  for (int64_t c = 0; c < n; c++) in[0]->value[g[0]->grad_in.data[0]][c] = sin((double)c);
+  in[1]->value[g[1]->carry_in.data[0]] = in[0]->value[g[0]->carry_in.data[0]];
+  memcpy(in[1]->value[g[1]->grad_in.data[0]], in[0]->value[g[0]->grad_in.data[0]], (size_t)n * sizeof(double));
+  for (int p = 0; p < 4; p++) in[1]->value[g[1]->params.data[p].tensor] = in[0]->value[g[0]->params.data[p].tensor];
+  in[1]->loss_scale = in[0]->loss_scale;
+  for (int i = 0; i < 2; i++) zp_interpret(in[i], 0, g[i]->nodes.len);
+  for (int64_t c = 0; c < n; c++) {
+    cr_assert_float_eq(in[0]->value[g[0]->carry_out.data[0]][c], in[1]->value[g[1]->carry_out.data[0]][c], 1e-13);
+    cr_assert_float_eq(in[0]->value[g[0]->grad_out.data[0]][c], in[1]->value[g[1]->grad_out.data[0]][c], 1e-13);
+  }
+  for (int p = 0; p < 4; p++)
+    for (int64_t c = 0; c < sizes[p]; c++)
+      cr_assert_float_eq(in[0]->param_grad[p][c], in[1]->param_grad[p][c], 1e-12, "parameter %d", p);
+  kit_free(&kits[0]), kit_free(&kits[1]);
+}
+
 /* ---- rules ---- */
 
 static void expect_error(kit *k, int result, const char *words) {
@@ -217,6 +257,47 @@ Test(experts, shapes_and_slots) {
   /* never more slots than tokens */
   int wide = apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 50, true, 0), "wide", x, -1, -1);
   cr_expect_eq(k.graph->nodes.data[k.graph->tensors.data[wide].producer].attr.slots, S);
+  kit_free(&k);
+}
+
+/* A row a choice: 2 of 6 positions, whatever the capacity would be. */
+Test(experts, sorted_rows_are_as_many_as_choices) {
+  kit k = kit_new(S, 1, E);
+  int x = k.graph->carry_in.data[0];
+  int weight = apply(&k, ZP_OP_TOP_K_GATE, dropless(gate_attr(2, 0, true, 0)), "gate", x, -1, -1);
+  int rows = op2(&k, ZP_OP_DISPATCH, x, weight + 1);
+  zp_shape want = {.rank = 4, .dim = {ZP_DIM_B, S, 2, E}};
+  cr_expect(zp_shape_equal(&k.graph->tensors.data[rows].shape, &want) && k.graph->tensors.data[rows].sorted);
+  int y = expert_product(&k, "w", op1(&k, ZP_OP_TANH, rows), 7, false);
+  const zp_node *product = &k.graph->nodes.data[k.graph->tensors.data[y].producer];
+  cr_expect_float_eq(zp_node_flop(k.graph, product, 3), 2.0 * 3 * S * 2 * E * 7, 0.5);
+  cr_expect_eq(product->in.data[2], k.graph->nodes.data[1].out.data[0], "one node says where experts begin");
+  int out = apply(&k, ZP_OP_COMBINE, (zp_op_attr){0}, "y", y, weight, weight + 1);
+  want = shape3(ZP_DIM_B, S, 7);
+  cr_expect(zp_shape_equal(&k.graph->tensors.data[out].shape, &want) && !k.graph->tensors.data[out].sorted);
+  cr_expect_null(zp_graph_check(k.arena, k.graph));
+  kit_free(&k);
+}
+
+Test(experts, what_reads_sorted_rows_by_position_is_refused) {
+  kit k = kit_new(S, 1, E);
+  int x = k.graph->carry_in.data[0];
+  int weight = apply(&k, ZP_OP_TOP_K_GATE, dropless(gate_attr(2, 0, true, 0)), "g", x, -1, -1);
+  int rows = op2(&k, ZP_OP_DISPATCH, x, weight + 1);
+  int other = apply(&k, ZP_OP_TOP_K_GATE, dropless(gate_attr(2, 0, true, 0)), "other", x, -1, -1);
+  int others = op2(&k, ZP_OP_DISPATCH, x, other + 1);
+  int slots = apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 2, true, 0), "slots", x, -1, -1);
+  expect_error(&k, apply(&k, ZP_OP_DROPOUT, (zp_op_attr){.rate = 0.1}, "d", rows, -1, -1), "known to no position");
+  expect_error(&k, apply(&k, ZP_OP_RESHAPE, (zp_op_attr){.to = {S * 2 * E}}, "r", rows, -1, -1), "sorted by expert");
+  expect_error(&k, op2(&k, ZP_OP_ADD, rows, others), "has none in that order");
+  expect_error(&k, op2(&k, ZP_OP_MUL, rows, param(&k, "p", shape2(2, E))), "has none in that order");
+  expect_error(&k, apply(&k, ZP_OP_COMBINE, (zp_op_attr){0}, "y", rows, other, other + 1), "not dispatched with");
+  expect_error(&k, apply(&k, ZP_OP_COMBINE, (zp_op_attr){0}, "y", rows, slots, slots + 1), "not dispatched with");
+  expect_error(
+      &k, apply(&k, ZP_OP_COMBINE, (zp_op_attr){0}, "y", op2(&k, ZP_OP_DISPATCH, x, slots + 1), weight, weight + 1),
+      "not dispatched with");
+  expect_error(&k, op2(&k, ZP_OP_BATCHED_MATMUL, rows, param(&k, "w", shape3(E + 1, E, 3))),
+               "4 experts and 4 columns meet 5 experts and 4 rows");
   kit_free(&k);
 }
 

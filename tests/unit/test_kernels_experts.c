@@ -321,6 +321,49 @@ static void check_combine_gradient(zpk_dtype dtype) {
     if (t.slot[i] < 0) cr_expect_eq(get(dtype, d_weight, i), 0, "a dropped choice has no gradient");
 }
 
+/* Sorted rows: experts do not fall, nor an expert's samples and positions, and every row is a choice's. */
+static void check_sorted(zpk_dtype dtype) {
+  zpk_routing r = routing(dtype, true, 0);
+  r.slots = S, r.n_slots = 0;
+  double score[TOKENS * E], x[TOKENS * D], weight[TOKENS * K], y[TOKENS * K * D], out[TOKENS * D], dy[TOKENS * K * D];
+  int32_t slot[TOKENS * K], first[B * E];
+  fill(dtype, score, TOKENS * E, 1), fill(dtype, x, TOKENS * D, 3);
+  zpk_top_k_gate(&r, score, NULL, weight, slot, 0, B);
+  zpk_expert_rows(&r, slot, first);
+  r.first_row = first;
+  zpk_dispatch(&r, x, slot, y, 5, TOKENS);
+  zpk_dispatch(&r, x, slot, y, 0, 5);
+  int row = 0;
+  for (int e = 0; e < E; e++)
+    for (int b = 0; b < B; b++) {
+      cr_expect_eq(first[b * E + e], row, "expert %d of sample %d", e, b);
+      for (int i = b * S * K; i < (b + 1) * S * K; i++) {
+        if (slot[i] / S != e) continue;
+        for (int c = 0; c < D; c++)
+          cr_assert_eq(get(dtype, y, row * D + c), get(dtype, x, i / K * D + c), "row %d", row);
+        row++;
+      }
+    }
+  cr_expect_eq(row, TOKENS * K);
+  zpk_combine(&r, y, weight, slot, out, 0, TOKENS); /* weights sum to 1 */
+  double tolerance = dtype == ZPK_F64 ? 1e-15 : 1e-6;
+  for (int i = 0; i < TOKENS * D; i++) cr_expect_float_eq(get(dtype, out, i), get(dtype, x, i), tolerance);
+  double d_weight[TOKENS * K];
+  zpk_combine_grad(&r, y, weight, slot, x, dy, d_weight, 0, TOKENS);
+  zpk_combine(&r, dy, NULL, slot, out, 0, TOKENS);
+  for (int i = 0; i < TOKENS * D; i++) cr_expect_float_eq(get(dtype, out, i), get(dtype, x, i), tolerance);
+  for (int i = 0; i < TOKENS * K; i++) {
+    double want = 0;
+    for (int c = 0; c < D; c++) want += get(dtype, x, i / K * D + c) * get(dtype, x, i / K * D + c);
+    cr_expect_float_eq(get(dtype, d_weight, i), want, 10 * tolerance);
+  }
+}
+
+Test(kernels_experts, sorted_rows) {
+  check_sorted(ZPK_F32);
+  check_sorted(ZPK_F64);
+}
+
 Test(kernels_experts, gradient_of_combine) {
   check_combine_gradient(ZPK_F32);
   check_combine_gradient(ZPK_F64);

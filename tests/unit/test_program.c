@@ -276,7 +276,8 @@ static void expect_written_first(const zp_procedure *p) {
 }
 
 Test(program, values_are_rebuilt_in_the_order_of_what_they_read) {
-  static const model_style styles[] = {STYLE_SCALED, STYLE_PARALLEL_NORM, STYLE_STREAMS, STYLE_EXPERTS, STYLE_DROPOUT};
+  static const model_style styles[] = {STYLE_SCALED,  STYLE_PARALLEL_NORM, STYLE_STREAMS,
+                                       STYLE_EXPERTS, STYLE_DROPLESS,      STYLE_DROPOUT};
   for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
     model_size size = {styles[i], 11, 4, 12, 2, 3, 3, 10, true};
     zp_spec *spec = spec_of(size);

@@ -88,6 +88,49 @@ static void check_expert_sums(zpr *c, bool accumulate) {
   free(a), free(b), free(dw), free(before);
 }
 
+/* Sorted rows: five experts, the second of none, the fourth of one. */
+enum { RAGGED_ROWS = 14, RAGGED_EXPERTS = 5 };
+static const int32_t ragged_first[RAGGED_EXPERTS] = {0, 6, 6, 9, 10};
+
+static int64_t ragged_expert(int64_t row) {
+  int64_t e = RAGGED_EXPERTS - 1;
+  while (ragged_first[e] > row) e--;
+  return e;
+}
+
+static void check_ragged(zpr *c, bool trans) {
+  enum { R = RAGGED_ROWS, E = RAGGED_EXPERTS, N = 7, K = 6, LDX = K + 2, LDY = N + 3 };
+  zpk_dtype d = c->program->dtype;
+  void *x = matrix(d, R * LDX, 1), *w = matrix(d, E * N * K, 2), *y = matrix(d, R * LDY, 3);
+  void *before = matrix(d, R * LDY, 3);
+  zpr_ragged_gemm(c, trans, R, E, N, K, x, LDX, w, ragged_first, y, LDY);
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t j = 0; j < LDY; j++) {
+      int64_t at = ragged_expert(r) * N * K;
+      double want = j < N ? 0 : get(d, before, r * LDY + j);
+      for (int64_t e = 0; j < N && e < K; e++)
+        want += get(d, x, r * LDX + e) * get(d, w, at + (trans ? j * K + e : e * N + j));
+      cr_assert_float_eq(get(d, y, r * LDY + j), want, bound_of(d, want), "row %d, column %d", (int)r, (int)j);
+    }
+  free(x), free(w), free(y), free(before);
+}
+
+static void check_ragged_sums(zpr *c, bool accumulate) {
+  enum { R = RAGGED_ROWS, E = RAGGED_EXPERTS, M = 7, N = 6, LDA = M + 2, LDB = N + 1 };
+  zpk_dtype d = c->program->dtype, real = zpk_real(d);
+  void *a = matrix(d, R * LDA, 1), *b = matrix(d, R * LDB, 2), *dw = matrix(real, E * M * N, 3);
+  void *before = matrix(real, E * M * N, 3);
+  zpr_ragged_wgrad(c, R, E, M, N, a, LDA, b, LDB, ragged_first, accumulate, dw);
+  for (int64_t i = 0; i < E * M * N; i++) {
+    int64_t expert = i / (M * N), row = i / N % M, column = i % N;
+    double want = accumulate ? get(real, before, i) : 0;
+    for (int64_t r = 0; r < R; r++)
+      if (ragged_expert(r) == expert) want += get(d, a, r * LDA + row) * get(d, b, r * LDB + column);
+    cr_assert_float_eq(get(real, dw, i), want, bound_of(real, want), "element %d", (int)i);
+  }
+  free(a), free(b), free(dw), free(before);
+}
+
 /* With sanitizers every type once: f32 and bf16 on several threads. */
 static void check_all(zpk_dtype dtype, int threads) {
 #ifdef __SANITIZE_ADDRESS__
@@ -112,6 +155,8 @@ static void check_all(zpk_dtype dtype, int threads) {
   for (int flag = 0; flag < 2; flag++) {
     check_experts(&c, flag);
     check_expert_sums(&c, flag);
+    check_ragged(&c, flag);
+    check_ragged_sums(&c, flag);
   }
   zpr_close(&c);
 }

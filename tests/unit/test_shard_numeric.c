@@ -534,6 +534,7 @@ Test(shard_numeric, cut_experts) {
 Test(shard_numeric, padded_experts) {
   for (int tensor = 2; tensor <= MAX_RANKS; tensor++) check_experts(5, 1, tensor, true);
 }
+Test(shard_numeric, dropless) { check_model((model_size){STYLE_DROPLESS, 29, 12, 40, 2, 5, 5, 50, false}); }
 Test(shard_numeric, experts) { check_model((model_size){STYLE_EXPERTS, 29, 12, 40, 2, 5, 5, 50, true}); }
 
 /* The oracle itself must notice: a rank with another share of the positions draws other dropout numbers. */

@@ -321,6 +321,19 @@ def fused(bench):
         shutil.rmtree(bench.path("out"))
 
 
+def dropless(bench):
+    """Experts that take as many rows as choose them, as transformers' own do."""
+    with open(bench.path("mixtral.dz"), encoding="utf-8") as file:
+        text = file.read()
+    model = bench.path("mixtral_dropless.dz")
+    with open(model, "w", encoding="utf-8") as file:
+        file.write(text.replace("capacity = 2.0", "capacity = dropless"))
+    outcome = harness.zplan("eval", bench.path("mixtral"), model, "--data", bench.path("beginning.txt"), "--json", "-o", bench.path("looked-dropless"))
+    got = json.loads(outcome.out) if outcome.status == 0 else {}
+    bench.tally.check("mixtral has one capacity", text.count("capacity = 2.0") == 1, text)
+    bench.check_loss("mixtral with sorted rows: loss of eval", outcome, got.get("loss"), bench.references["mixtral"]["loss"])
+
+
 def looks(bench):
     """Greedy decoding token by token as transformers does it; loss and accuracy of the first samples; draws."""
     with open(TEXT, "rb") as file:
@@ -341,6 +354,7 @@ def looks(bench):
         bench.check_loss("%s: loss of eval" % name, outcome, got.get("loss"), want["loss"])
         good = got.get("accuracy") == want["accuracy"] and got.get("tokens") == 128 and got.get("samples") == 4
         bench.tally.check("%s: accuracy of eval" % name, good, "%s %s" % (got, want["accuracy"]))
+    dropless(bench)
     draws(bench)
 
 

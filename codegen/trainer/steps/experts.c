@@ -5,8 +5,36 @@
 #include <assert.h>
 #include <zplan/rt.h>
 
+/* One product an expert, of the rows that it has: the last operand says where they begin, of all samples together. */
+static void print_ragged(zp_frame *f, const zp_step *s) {
+  const zp_shape *rows = &zp_frame_tensor(f, s->in.data[0])->shape;
+  int64_t experts = zp_frame_tensor(f, s->in.data[2])->shape.dim[1];
+  const char *first = zp_frame_name(f, s->in.data[2]),
+             *all = zp_format(f->e->arena, "MICROBATCH * %lld", ZP_LL(rows->dim[1] * rows->dim[2]));
+  bool trans = s->node->attr.trans;
+  if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
+    int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
+    zp_buf_line(&f->e->out, "zpr_ragged_wgrad(c, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %s);", all,
+                ZP_LL(experts), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
+                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
+                ZP_LL(zp_frame_buffer(f, b)->ld), first, zp_frame_accumulate(f, &s->sums.data[0]),
+                zp_frame_gradient(f, s->sums.data[0].use));
+    return;
+  }
+  const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *y = zp_frame_buffer(f, s->out.data[0]);
+  bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
+  zp_buf_line(&f->e->out, "zpr_ragged_gemm(c, %s, %s, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %lld);",
+              other ? "true" : "false", all, ZP_LL(experts), ZP_LL(y->cols), ZP_LL(x->cols),
+              zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]), first,
+              zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
+}
+
 /* One product an expert; rows of a buffer are the slots of all experts and samples. */
 void zp_print_expert_products(zp_frame *f, const zp_step *s) {
+  if (s->in.len > 2) {
+    print_ragged(f, s);
+    return;
+  }
   const zp_shape *rows = &zp_frame_tensor(f, s->in.data[0])->shape;
   int64_t experts = rows->dim[1], slots = rows->dim[2];
   bool trans = s->node->attr.trans;
@@ -35,8 +63,9 @@ void zp_print_expert_products(zp_frame *f, const zp_step *s) {
               zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
 }
 
-/* Calls of routing steps. Operands count through a step's inputs and outputs; `slots` is the one that lies in slots,
- * none for gates, which see all experts. Dispatch backward is a combination without weights. */
+/* Calls of routing steps. Operands count through a step's inputs and outputs; `slots` is the one that lies in slots or
+ * sorted rows, none for gates, which see all experts; operands that are left out say where sorted rows begin. Dispatch
+ * backward is a combination without weights. */
 enum { NOTHING = -1 };
 typedef struct route {
   zp_op op;
@@ -50,10 +79,15 @@ static const route routes[] = {
     {ZP_OP_TOP_K_GATE_GRAD, 3, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
     {ZP_OP_TOP_K_GATE_GRAD, 4, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 4}}, /* 3: choices */
     {ZP_OP_GATHER_CHOICES, 0, "zpr_gather_choices", NOTHING, 2, {0, 1}},
-    {ZP_OP_DISPATCH, 0, "zpr_dispatch", 2, 3, {0, 1, 2}},
-    {ZP_OP_DISPATCH_GRAD, 0, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
-    {ZP_OP_COMBINE, 0, "zpr_combine", 0, 4, {0, 1, 2, 3}},
-    {ZP_OP_COMBINE_GRAD, 0, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+    {ZP_OP_EXPERT_ROWS, 0, "zpr_expert_rows", NOTHING, 2, {0, 1}},
+    {ZP_OP_DISPATCH, 2, "zpr_dispatch", 2, 3, {0, 1, 2}},
+    {ZP_OP_DISPATCH, 3, "zpr_dispatch", 3, 3, {0, 1, 3}},
+    {ZP_OP_DISPATCH_GRAD, 2, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
+    {ZP_OP_DISPATCH_GRAD, 3, "zpr_combine", 1, 4, {1, NOTHING, 0, 3}},
+    {ZP_OP_COMBINE, 3, "zpr_combine", 0, 4, {0, 1, 2, 3}},
+    {ZP_OP_COMBINE, 4, "zpr_combine", 0, 4, {0, 1, 2, 4}},
+    {ZP_OP_COMBINE_GRAD, 4, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+    {ZP_OP_COMBINE_GRAD, 5, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 5, 6}},
 };
 
 static int operand_of(const zp_step *s, int i) { return i < s->in.len ? s->in.data[i] : s->out.data[i - s->in.len]; }
@@ -65,6 +99,19 @@ static void emit_slots(zp_frame *f, int b) {
   const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", ZP_LL(n_slots)) : "0";
   zp_buf_line(&f->e->out, "    .d = %lld, .first_slot = %s, .n_slots = %lld,", ZP_LL(t->shape.dim[3]), first,
               ZP_LL(n_slots));
+}
+
+/* Where experts begin is the last operand, i32[B, E] as slots are not. */
+static bool is_sorted(const zp_frame *f, const zp_step *s) {
+  const zp_tensor *last = zp_frame_tensor(f, s->in.data[s->in.len - 1]);
+  return last->element == ZP_ELEM_I32 && last->shape.rank == 2;
+}
+
+static void emit_sorted(zp_frame *f, const zp_step *s, int rows) {
+  int first = s->in.data[s->in.len - 1];
+  zp_buf_line(&f->e->out, "    .d = %lld, .experts = %lld, .slots = %lld, .first_row = %s,",
+              ZP_LL(zp_frame_buffer(f, rows)->cols), ZP_LL(zp_frame_tensor(f, first)->shape.dim[1]),
+              ZP_LL(s->node->attr.slots), zp_frame_name(f, first));
 }
 
 /* Positions of a sample: of the first operand that has them, as token by token the gate, weights and slots have. */
@@ -92,6 +139,8 @@ void zp_print_route(zp_frame *f, const zp_step *s) {
     if (attr->sigmoid) zp_buf_line(out, "    .sigmoid = true,");
     if (attr->groups)
       zp_buf_line(out, "    .groups = %lld, .top_groups = %lld,", ZP_LL(attr->groups), ZP_LL(attr->top_groups));
+  } else if (is_sorted(f, s)) {
+    emit_sorted(f, s, operand_of(s, r->slots));
   } else {
     emit_slots(f, operand_of(s, r->slots));
   }

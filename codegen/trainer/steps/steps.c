@@ -127,6 +127,7 @@ static zp_step_printer *const printers[ZP_OP_COUNT] = {
     [ZP_OP_TOP_K_GATE_GRAD] = zp_print_route,
     [ZP_OP_GATHER_CHOICES] = zp_print_route,
     [ZP_OP_LOAD_GRAD] = zp_print_expert_load,
+    [ZP_OP_EXPERT_ROWS] = zp_print_route,
     [ZP_OP_DISPATCH] = zp_print_route,
     [ZP_OP_DISPATCH_GRAD] = zp_print_route,
     [ZP_OP_COMBINE] = zp_print_route,

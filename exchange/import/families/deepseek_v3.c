@@ -42,7 +42,8 @@ static const hf_row experts[] = {
             "a token takes one expert, whose normalized weight is always the same: no gradient would reach the router",
             NULL),
     TELL("sparse",
-         "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time"),
+         "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time, "
+         "or write `dropless` (CPU clusters)"),
     NOTHING("output_router_logits"), /* transformers has no balancing loss for it */
     NOTHING("ep_size num_nextn_predict_layers num_mtp_layers"),
     SAME("num_local_experts", "n_routed_experts"),

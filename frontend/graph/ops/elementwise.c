@@ -22,12 +22,13 @@ static void rule_binary(zp_rule *rule) {
     zp_rule_answer(rule, ZP_ELEM_FLOAT, *zp_rule_shape(rule, 0));
 }
 
-/* Empty slots hold zeros, whose derivative these functions do not have. */
+/* Empty slots hold zeros, whose derivative these functions do not have; no sorted row is empty. */
 static bool want_defined_at_zero(zp_rule *rule) {
   int i = rule->op == ZP_OP_DIV ? 1 : 0;
-  if (zp_rule_shape(rule, i)->rank < 4 || zp_rule_operand(rule, i)->role == ZP_ROLE_PARAM) return true;
+  const zp_tensor *x = zp_rule_operand(rule, i);
+  if (x->shape.rank < 4 || x->role == ZP_ROLE_PARAM || x->sorted) return true;
   zp_rule_fail(rule, ZP_Z0207, "`%s` of `%s` %s: slots that no token took may hold zeros, where `%s` has no derivative",
-               zp_op_name(rule->op), zp_rule_operand(rule, i)->name, zp_rule_text(rule, i), zp_op_name(rule->op));
+               zp_op_name(rule->op), x->name, zp_rule_text(rule, i), zp_op_name(rule->op));
   return false;
 }
 

@@ -70,9 +70,11 @@ static bool want_groups(zp_rule *rule) {
 
 static void rule_gate(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
-  if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !zp_want_positive(rule, "capacity", attr->capacity))
-    return;
+  if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3)) return;
   attr->experts = zp_shape_cols(zp_rule_shape(rule, 0));
+  /* Every position could choose one expert: what such slots number says expert and place of every choice. */
+  if (attr->dropless && attr->top_k >= 1) attr->capacity = (double)attr->experts / (double)attr->top_k;
+  if (!zp_want_positive(rule, "capacity", attr->capacity)) return;
   if (attr->top_k < 1 || attr->top_k > attr->experts) {
     zp_rule_fail(rule, ZP_Z0208, "`k` of `top_k_gate` is %lld, but `%s` %s has scores of %lld experts",
                  (long long)attr->top_k, zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0),
@@ -143,9 +145,40 @@ static const zp_extent *experts_extent(const zp_rule *rule, int i) {
   return experts && experts->value == rule->attr.experts ? experts : NULL;
 }
 
+static void rule_expert_rows(zp_rule *rule) {
+  if (!want_slots(rule, 0)) return;
+  zp_shape first = {.rank = 2, .dim = {zp_rule_shape(rule, 0)->dim[0], rule->attr.experts}};
+  first.extent[1] = experts_extent(rule, 0);
+  zp_rule_answer(rule, ZP_ELEM_I32, first);
+}
+
+/* Where a choice's rows are sorted, operand `first` says where experts begin; `rows` is the operand or -1. */
+static bool want_first(zp_rule *rule, int first, int rows) {
+  const zp_shape *shape = zp_rule_shape(rule, first);
+  if (!zp_want_element(rule, first, ZP_ELEM_I32)) return false;
+  if (shape->rank == 2 && (rows < 0 || zp_rule_operand(rule, rows)->sorted)) return true;
+  zp_rule_fail(rule, ZP_Z0204, "rows of `%s` are not sorted by expert",
+               zp_rule_operand(rule, rows < 0 ? 0 : rows)->name);
+  return false;
+}
+
+/* One row a choice: the choices with x's columns. */
+static void rule_dispatch_sorted(zp_rule *rule) {
+  const zp_shape *choices = zp_rule_shape(rule, 1);
+  zp_shape rows = {.rank = 4};
+  if (!want_first(rule, 2, -1)) return;
+  for (int i = 0; i < 3; i++) zp_rule_put_dim(&rows, i, choices, i);
+  zp_rule_put_dim(&rows, 3, zp_rule_shape(rule, 0), 2);
+  zp_rule_answer(rule, ZP_ELEM_FLOAT, rows);
+}
+
 static void rule_dispatch(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 3) || !want_slots(rule, 1) || !want_positions(rule, 0, 1))
     return;
+  if (rule->n_in > 2) {
+    rule_dispatch_sorted(rule);
+    return;
+  }
   const zp_shape *x = zp_rule_shape(rule, 0);
   zp_shape slots = {.rank = 4, .dim = {x->dim[0], rule->attr.experts, rule->attr.slots}};
   slots.extent[1] = experts_extent(rule, 1);
@@ -157,7 +190,15 @@ static void rule_combine(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_rank(rule, 0, 4) || !zp_want_activation(rule, 1) || !want_slots(rule, 2))
     return;
   const zp_shape *y = zp_rule_shape(rule, 0), *weight = zp_rule_shape(rule, 1);
-  if (y->dim[1] != rule->attr.experts || y->dim[2] != rule->attr.slots) {
+  bool sorted = rule->n_in > 3;
+  if (sorted && (!want_first(rule, 3, 0) || !zp_want_rank(rule, 1, 3))) return;
+  if (sorted && (y->dim[1] != weight->dim[1] || y->dim[2] != weight->dim[2])) {
+    zp_rule_fail(rule, ZP_Z0204, "`%s` needs a row for every choice of the gate, but `%s` is %s and `%s` is %s",
+                 zp_op_name(rule->op), zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0),
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1));
+    return;
+  }
+  if (!sorted && (y->dim[1] != rule->attr.experts || y->dim[2] != rule->attr.slots)) {
     zp_rule_fail(rule, ZP_Z0204, "the gate has %lld experts of %lld slots, but `%s` is %s",
                  (long long)rule->attr.experts, (long long)rule->attr.slots, zp_rule_operand(rule, 0)->name,
                  zp_rule_text(rule, 0));
@@ -173,6 +214,9 @@ static void rule_combine(zp_rule *rule) {
 static void parts_gate(zp_parts_pass *pass, const zp_node *node) {
   zp_parts_tie_trailing(pass, node->in.data[0], node->out.data[0], 1);
 }
+
+/* Every rank has all of it. */
+static void parts_expert_rows(zp_parts_pass *pass, const zp_node *node) { (void)pass, (void)node; }
 
 static void parts_dispatch(zp_parts_pass *pass, const zp_node *node) {
   zp_parts_tie(pass, node->in.data[0], 2, node->out.data[0], 3);
@@ -239,6 +283,7 @@ static void diff_dispatch(zp_diff_pass *pass, const zp_node *node) {
   int dy = zp_diff_total(pass, node->out.data[0]);
   zp_diff_add_in(pass, &grad, node->in.data[1]);
   zp_diff_add_in(pass, &grad, dy);
+  if (node->in.len > 2) zp_diff_add_in(pass, &grad, node->in.data[2]);
   zp_diff_add_gradient_of(pass, &grad, node->in.data[0]);
   zp_graph_add_node(pass->graph, grad);
 }
@@ -248,6 +293,7 @@ static void diff_combine(zp_diff_pass *pass, const zp_node *node) {
   int d_out = zp_diff_total(pass, node->out.data[0]);
   for (int i = 0; i < 3; i++) zp_diff_add_in(pass, &grad, node->in.data[i]);
   zp_diff_add_in(pass, &grad, d_out);
+  if (node->in.len > 3) zp_diff_add_in(pass, &grad, node->in.data[3]);
   for (int i = 0; i < 2; i++) zp_diff_add_gradient_of(pass, &grad, node->in.data[i]);
   zp_graph_add_node(pass->graph, grad);
 }
@@ -256,6 +302,15 @@ const zp_op_row zp_op_row_TOP_K_GATE = {
     .second = "slot", .rule = rule_gate, .parts = parts_gate, .flop = flop_gate, .differentiate = diff_gate};
 const zp_op_row zp_op_row_TOP_K_GATE_GRAD = {.flop = flop_gate_grad};
 const zp_op_row zp_op_row_GATHER_CHOICES = {0};
+/* An addition for every choice; which rows they are is a constant to the derivative. */
+static double flop_expert_rows(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  return zp_cost_elements(graph, node->in.data[0], microbatch);
+}
+
+static void diff_expert_rows(zp_diff_pass *pass, const zp_node *node) { (void)pass, (void)node; }
+
+const zp_op_row zp_op_row_EXPERT_ROWS = {
+    .rule = rule_expert_rows, .parts = parts_expert_rows, .flop = flop_expert_rows, .differentiate = diff_expert_rows};
 const zp_op_row zp_op_row_DISPATCH = {.rule = rule_dispatch, .parts = parts_dispatch, .differentiate = diff_dispatch};
 const zp_op_row zp_op_row_DISPATCH_GRAD = {.flop = flop_combine};
 const zp_op_row zp_op_row_COMBINE = {

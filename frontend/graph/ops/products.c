@@ -43,12 +43,14 @@ static double flop_matmul(const zp_graph *graph, const zp_node *node, int64_t mi
 /* The gradient of x first: the collective that may follow it can then run alongside the weight's gradient. */
 static void diff_product(zp_diff_pass *pass, const zp_node *node, int product, zp_op dgrad_op, zp_op wgrad_op) {
   int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, product);
+  int first = node->op == ZP_OP_BATCHED_MATMUL && node->in.len > 2 ? node->in.data[2] : -1;
   bool trained = zp_diff_trains(pass, w);
   int kept = trained ? zp_diff_kept_value(pass, x) : -1;
   if (pass->needs[x]) {
     zp_node dgrad = zp_diff_node(node, dgrad_op);
     zp_diff_add_in(pass, &dgrad, dy);
     zp_diff_add_in(pass, &dgrad, w);
+    if (first >= 0) zp_diff_add_in(pass, &dgrad, first);
     zp_diff_add_gradient_of(pass, &dgrad, x);
     zp_graph_add_node(pass->graph, dgrad);
   }
@@ -56,6 +58,7 @@ static void diff_product(zp_diff_pass *pass, const zp_node *node, int product, z
   zp_node wgrad = zp_diff_node(node, wgrad_op);
   zp_diff_add_in(pass, &wgrad, dy);
   zp_diff_add_in(pass, &wgrad, kept);
+  if (first >= 0) zp_diff_add_in(pass, &wgrad, first);
   zp_diff_add_param_grad(pass, &wgrad, w);
   zp_graph_add_node(pass->graph, wgrad);
 }
@@ -76,12 +79,15 @@ static void rule_batched(zp_rule *rule) {
     return;
   const zp_shape *x = zp_rule_shape(rule, 0), *w = zp_rule_shape(rule, 1);
   int64_t k = w->dim[rule->attr.trans ? 2 : 1];
-  if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
+  bool sorted = rule->n_in > 2;
+  if (sorted && !zp_want_element(rule, 2, ZP_ELEM_I32)) return;
+  int64_t experts = sorted ? zp_rule_shape(rule, 2)->dim[1] : x->dim[1];
+  if (w->dim[0] != experts || x->dim[3] != k) {
     zp_rule_fail(rule, ZP_Z0204,
                  "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
                  " %lld experts and %lld rows",
                  zp_rule_operand(rule, 0)->name, zp_rule_text(rule, 0), rule->attr.trans ? "the transposes of " : "",
-                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1), (long long)x->dim[1], (long long)x->dim[3],
+                 zp_rule_operand(rule, 1)->name, zp_rule_text(rule, 1), (long long)experts, (long long)x->dim[3],
                  (long long)w->dim[0], (long long)k);
     return;
   }
@@ -90,13 +96,14 @@ static void rule_batched(zp_rule *rule) {
 
 static void parts_batched(zp_parts_pass *pass, const zp_node *node) {
   int x = node->in.data[0], w = node->in.data[1], y = node->out.data[0];
-  zp_parts_tie(pass, w, 0, x, 1);
+  if (node->in.len == 2) zp_parts_tie(pass, w, 0, x, 1);
   zp_parts_tie(pass, w, node->attr.trans ? 2 : 1, x, 3);
   zp_parts_tie(pass, w, node->attr.trans ? 1 : 2, y, 3);
   zp_parts_tie_trailing(pass, x, y, 1);
 }
 
-/* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots. */
+/* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots, or one
+ * a choice where they are sorted. */
 static double flop_batched(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD
                       ? zp_shape_cols(&zp_cost_tensor(graph, node->in.data[1])->shape)

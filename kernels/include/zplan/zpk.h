@@ -255,7 +255,7 @@ void zpk_attention_bias_grad(const zpk_attention_args *args);
 typedef struct zpk_routing {
   zpk_dtype dtype;
   int64_t B, S, k;        /* k: choices of a token */
-  int64_t experts, slots; /* gates: of all ranks; slots of one expert for one sample */
+  int64_t experts, slots; /* of all ranks; slots of one expert for one sample. Gates, and where rows are sorted */
   bool normalize;         /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
   bool sigmoid; /* gates: affinities are sigmoids of scores, and such weights are these; probabilities are their
                    parts of the sum (arXiv 2412.19437, section 2.1.2). Else softmax */
@@ -266,6 +266,9 @@ typedef struct zpk_routing {
   int64_t d;      /* the others: columns of a token */
   /* the others: this rank's share of a sample's experts * slots, padding experts included */
   int64_t first_slot, n_slots;
+  /* the others, where rows are sorted by expert, one a choice: what zpk_expert_rows says of these samples; slots is S,
+   * so that no choice is dropped. NULL: rows are slots */
+  const int32_t *first_row;
   /* gate_grad, where S are the positions of one of `ranks` ranks: of every rank what zpk_count_choices says of these
    * samples, [ranks, B, experts]. NULL: S are all positions */
   const void *choices;
@@ -282,12 +285,16 @@ void zpk_count_load(const zpk_routing *r, const int32_t *slot, int64_t *count);
 void zpk_count_choices(const zpk_routing *r, const int32_t *slot, void *count, int64_t begin, int64_t end);
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end);
-/* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */
+/* first[sample, expert]: the first row of the sample's choices of the expert where all B S k are sorted by expert, an
+ * expert's by sample, a sample's by position. Requires that none is dropped. */
+void zpk_expert_rows(const zpk_routing *r, const int32_t *slot, int32_t *first);
+/* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed, or to sorted rows [B S k, d], all
+ * of which are written. Tasks: tokens. */
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end);
 /* out[token] = sum of weight * y[slot] over its choices that are here; weight NULL: 1, which is dispatch backward. */
 void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
                  int64_t end);
-/* dy, which the caller has zeroed, and d_weight; of choices that are not here the latter is zero. */
+/* dy, whose slots the caller has zeroed, and d_weight; of choices that are not here the latter is zero. */
 void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out,
                       void *dy, void *d_weight, int64_t begin, int64_t end);
 

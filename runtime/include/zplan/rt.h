@@ -119,6 +119,14 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
 
+/* Products of rows sorted by expert: those of expert e are first[e] .. first[e + 1] - 1, of the last to rows - 1, and
+ * may be none. y[rows, n] = x[rows, k] w[expert], which is [k, n], or [n, k] with trans. */
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t experts, int64_t n, int64_t k, const void *x,
+                     int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld);
+/* dw[expert] (+)= a' b over its rows: a is [rows, m], b [rows, n], dw[expert] is [m, n]. */
+void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
+                      const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw);
+
 /* A kernel of the device image. The runtime looks the function up at the first launch. */
 typedef struct zpr_device_kernel {
   const char *name; /* as in the kernels' text, "row_h_ln_1" */
@@ -197,6 +205,8 @@ void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const 
                          void *d_score);
 /* Collective over a context group: zpk_routing.choices of its ranks, from their positions' slots. */
 void zpr_gather_choices(zpr *c, const zpk_routing *r, const int32_t *slot, void *choices);
+/* Where experts begin in sorted rows (zpk_expert_rows). */
+void zpr_expert_rows(zpr *c, const zpk_routing *r, const int32_t *slot, int32_t *first);
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,

@@ -9,6 +9,7 @@ reach its result: what nothing has read at the end is added to it.
 """
 import random
 
+import tree
 from draw_shapes import NONLINEAR, Shapes
 
 # Widths of a model: names of sizes, or numbers where a width must hold heads or parts.
@@ -319,6 +320,8 @@ class Drawing(Shapes):
             options["affinity"] = "sigmoid"
         if experts == 4 and k <= 2 and options.get("affinity") and self.scores.random() < 0.5:
             options["groups"], options["top_groups"] = 2, 1
+        if self.scores.random() < 0.3:
+            options["capacity"] = tree.DROPLESS
         tokens, weight, slot = self.name("t"), self.name("weight"), self.name("slot")
         x = self.expression(scope, source, 2)
         # Part of a wider tensor cannot be dispatched: the planner refuses it.
@@ -330,7 +333,7 @@ class Drawing(Shapes):
         scope.statements.append(["let", [weight, slot], ["top_k_gate", options, scores]])
         y = ["dispatch", {}, tokens, slot]
         y = self.batched(scope, y, experts, source, inner)
-        y = self.in_slots(scope, y, experts, inner)
+        y = self.in_slots(scope, y, experts, inner, options["capacity"] != tree.DROPLESS)
         y = self.batched(scope, y, experts, inner, out)
         self.let(scope, [self.name("e")], ["combine", {}, y, weight, slot], [out])
 
@@ -339,8 +342,8 @@ class Drawing(Shapes):
             return ["batched_matmul", {}, x, self.parameter(scope, [experts, width, out], "matrix")]
         return ["batched_matmul", {"transpose": True}, x, self.parameter(scope, [experts, out, width], "matrix")]
 
-    def in_slots(self, scope, y, experts, width):
-        """Between the products of the experts."""
+    def in_slots(self, scope, y, experts, width, drops):
+        """Between the products of the experts; drops: dropout may be there."""
         for _ in range(self.random.randint(0, 3)):
             form = self.random.randint(0, 6)
             if form <= 2:
@@ -349,7 +352,7 @@ class Drawing(Shapes):
                 y = [self.one(("add", "mul")), {}, y, self.parameter(scope, [width], "vector")]
             elif form == 4:
                 y = ["rms_normalize", {"eps": 0.1}, y, self.parameter(scope, [width], "gain")]
-            elif form == 5:
+            elif form == 5 and drops:
                 y = ["dropout", {}, y]
             else:
                 value, operation = self.one(NUMBERS), self.one(("add", "mul", "sub"))

@@ -243,7 +243,7 @@ class Routing:
         if k < experts and (ranked[..., k - 1] - ranked[..., k]).min() < NEAR or np.diff(ranked[..., :k], axis=-1).max(initial=-1.0) > -NEAR:
             raise Unfit("scores of experts are near each other")
         self.choice = order[..., :k]
-        self.slots = min(math.ceil(capacity * length * k / experts * (1 - 1e-12)), length)
+        self.slots = length if capacity == tree.DROPLESS else min(math.ceil(capacity * length * k / experts * (1 - 1e-12)), length)
         self.place = np.zeros((batch, length, k, experts, self.slots))  # 1 where a choice has that slot
         for b in range(batch):
             used = [0] * experts

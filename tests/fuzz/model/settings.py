@@ -43,6 +43,8 @@ def groups(random, model, ranks):
     """How data ranks stand: some share the positions of a sample; state lies within groups of them."""
     divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
     context = random.choice([n for n in divisors if model["sizes"]["S"] % n == 0] or [1]) if random.random() < 0.3 else 1
+    if tree.may_drop(model):  # other tokens than on one rank (docs/guide/limits.md)
+        context = 1
     shard = random.choice(divisors) if context == 1 and random.random() < 0.3 else 0
     return context, shard
 
@@ -64,7 +66,7 @@ def layout(random, model, tensor, pipeline, ranks):
         chosen["zero"] = random.choice((0, 1, 2, 3))
         if chosen["zero"] and 1 < shard < ranks:
             chosen["shard"] = shard
-        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5:
+        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5 and not tree.is_dropless(model):
             chosen["plan.expert"] = data
     if pipeline > 1 and random.random() < 0.5:
         chosen["cut"] = "block"
@@ -76,7 +78,7 @@ def layout(random, model, tensor, pipeline, ranks):
 
 
 def fits_gpu(model):
-    return all(e[1]["pattern"][1]["block"] % GPU_BLOCK == 0 for e in tree.expressions(model["body"])
+    return not tree.is_dropless(model) and all(e[1]["pattern"][1]["block"] % GPU_BLOCK == 0 for e in tree.expressions(model["body"])
                if tree.is_call(e) and "pattern" in e[1])
 
 

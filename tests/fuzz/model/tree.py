@@ -117,12 +117,27 @@ def operations(model):
     return {e[0] for e in expressions(model["body"]) if is_call(e)}
 
 
+DROPLESS = "dropless"  # a capacity, a word without quotes
+
+
+def gates(model):
+    return [e for e in expressions(model["body"]) if is_call(e) and e[0] == "top_k_gate"]
+
+
+def is_dropless(model):
+    return any(gate[1].get("capacity") == DROPLESS for gate in gates(model))
+
+
+def may_drop(model):
+    return any(gate[1].get("capacity") != DROPLESS for gate in gates(model))
+
+
 # ---- text ----
 
 def option(value):
     if isinstance(value, bool):
         return "true" if value else "false"
-    return '"%s"' % value if isinstance(value, str) else str(value)
+    return '"%s"' % value if isinstance(value, str) and value != DROPLESS else str(value)
 
 
 def pattern(kind, options):

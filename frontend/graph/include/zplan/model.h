@@ -77,6 +77,7 @@ typedef struct zp_tensor {
   int64_t position_parts; /* PARAM, local graphs: above 1, these are the rank's rows of so many equal parts, of which it
                            * holds all; INPUT: the rank's positions of so many shares. 0: all of it */
   bool frozen;            /* PARAM: it is not trained, so zp_differentiate gives it no gradient */
+  bool sorted; /* VALUE of [B,S,k,columns]: its rows are a micro-batch's choices sorted by expert (ZP_OP_EXPERT_ROWS) */
 } zp_tensor;
 
 typedef enum zp_op_class {
