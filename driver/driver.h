@@ -104,6 +104,7 @@ typedef struct zp_run_state {
   const char *checkpoints;     /* folder for a run whose file names none; NULL: it names one, or wants none */
   const char *weights_path;    /* its file, where the trainer must be told; NULL: it need not */
   bool machine_said;           /* which machine a file without a cluster is planned for was printed */
+  bool quiet;                  /* diagnostics are shown by somebody else, who reads run->diags */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
@@ -499,6 +500,7 @@ int zp_cmd_verify(zp_run_state *run);
 int zp_cmd_validate(zp_run_state *run);
 int zp_cmd_data(zp_run_state *run);
 int zp_cmd_fmt(zp_run_state *run);
+int zp_cmd_lsp(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);

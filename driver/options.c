@@ -452,6 +452,7 @@ const char *zp_words_for(const zp_run_state *run, const char *verb) {
 }
 
 bool zp_flush_diags(zp_run_state *run) {
+  if (run->quiet) return zp_diags_errors(run->diags) == 0;
   bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
     zp_diags_print_json(run->diags, stderr);

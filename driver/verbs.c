@@ -40,6 +40,7 @@ static const zp_verb verbs[] = {
     {"data", zp_cmd_data, "FILES... -o TOKENS.bin [--tokenizer F.json] | jsonl, table, squad, pairs FILES...",
      "text files to token ids; JSON lines, tables, questions and answers, pairs of sentences to arrays", false},
     {"fmt", zp_cmd_fmt, "FILE.dz... [--check]", "canonical layout", false},
+    {"lsp", zp_cmd_lsp, "", "language server for editors, on standard input and output", false},
     {"doctor", zp_cmd_doctor, "", "what was found on this machine", false},
     {"completion", zp_cmd_completion, "bash|zsh|fish", "completion for a shell, on standard output", false},
 };

@@ -154,6 +154,25 @@ bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *ca
   return best != NULL;
 }
 
+zp_diag_code zp_diag_get_code(const zp_diag *diag) { return diag->code; }
+const char *zp_diag_message(const zp_diag *diag) { return diag->message; }
+const char *zp_diag_get_label(const zp_diag *diag) { return diag->primary.label; }
+
+bool zp_diag_text_at(const zp_diag *diag, int index, zp_diag_text *text) {
+  assert(index >= 0);
+  *text = (zp_diag_text){.span = ZP_NO_SPAN};
+  int footer_at = index - diag->also.len;
+  if (footer_at >= diag->footers.len) return false;
+  if (footer_at < 0) {
+    text->text = diag->also.data[index].label;
+    text->span = diag->also.data[index].span;
+  } else {
+    text->kind = diag->footers.data[footer_at].kind;
+    text->text = diag->footers.data[footer_at].text;
+  }
+  return true;
+}
+
 int zp_diags_errors(const zp_diags *diags) { return diags->errors; }
 int zp_diags_count(const zp_diags *diags) { return diags->list.len; }
 zp_diag *zp_diags_get(const zp_diags *diags, int index) {

@@ -46,7 +46,6 @@ struct zp_diags {
 
 enum { ZP_SHOWN_DIAGS = 20 };
 
-zp_level zp_diag_level(const zp_diag *diag);
 /* Text of 1-based line `line` of a file without its line break; offset is where it starts in the file. */
 const char *zp_diags_line(const zp_diags *diags, int file, int line, size_t *len, uint32_t *offset);
 void zp_diag_render(const zp_diags *diags, const zp_diag *diag, zp_buf *out, bool color);

@@ -124,6 +124,7 @@ GPU page|python3 tests/bench/gpu_roofline.py --check
 calibration that is kept|python3 tests/verify/calibrated.py
 installed copy|python3 tests/verify/install.py
 reference|python3 tests/verify/reference.py
+language server|python3 tests/verify/lsp.py
 plan-only build|python3 tests/verify/plan_only.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py

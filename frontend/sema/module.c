@@ -31,8 +31,15 @@ static const char *stem(zp_arena *arena, const char *path) {
   return dot && dot > begin ? zp_strndup(arena, begin, (size_t)(dot - begin)) : begin;
 }
 
-/* Text of a file: from the given sources when there are some (library files always come from the library). */
+/* Text of a file: as it is edited, or from the given sources when there are some (library files always come from the
+ * library). */
 static char *read_source(loader *l, const char *path, bool is_library, bool is_main, size_t *len, const char **error) {
+  for (int i = 0; i < l->options->n_edited; i++) {
+    const zp_source_text *edited = &l->options->edited[i];
+    if (strcmp(edited->path, path) != 0) continue;
+    *len = edited->len;
+    return zp_strndup(l->arena, edited->text, edited->len);
+  }
   if (!l->sources && is_main) return zp_read_input(l->arena, path, len, error);
   if (!l->sources || is_library) return zp_read_file(l->arena, path, len, error);
   for (int i = 0; i < l->n_sources; i++) {

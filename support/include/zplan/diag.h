@@ -63,6 +63,19 @@ void zp_diag_help(zp_diag *diag, const char *format, ...) __attribute__((format(
  * one. */
 bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *candidates, int count);
 
+/* What a diagnostic says, for programs that show it in a way of their own. */
+typedef struct zp_diag_text {
+  const char *kind; /* "note" or "help"; NULL: a second place */
+  const char *text; /* NULL: a place without words */
+  zp_span span;     /* of a second place */
+} zp_diag_text;
+zp_diag_code zp_diag_get_code(const zp_diag *diag);
+zp_level zp_diag_level(const zp_diag *diag);
+const char *zp_diag_message(const zp_diag *diag);
+const char *zp_diag_get_label(const zp_diag *diag); /* NULL: none */
+/* Second places, then notes and helps, in their order; false past the end. */
+bool zp_diag_text_at(const zp_diag *diag, int index, zp_diag_text *text);
+
 int zp_diags_errors(const zp_diags *diags);
 /* Number of all diagnostics, warnings included. */
 int zp_diags_count(const zp_diags *diags);

@@ -29,6 +29,8 @@ typedef struct zp_load_options {
   /* The machine of a file without a cluster block; its text is among the sources then. NULL: such a file is wrong. */
   const zp_machine_text *(*machine_here)(void *user);
   void *user;
+  const zp_source_text *edited; /* texts in place of what files of these (tidy) paths hold: an editor's */
+  int n_edited;
 } zp_load_options;
 
 /* Loads a file and everything it uses. NULL after reporting errors to diags. `sources`, when not NULL, holds texts to
