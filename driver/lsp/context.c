@@ -6,8 +6,7 @@
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-/* A word, from `name` to `end`; end 0: none. What opens a bracket: `train {`, `adamw(`; `cluster mine {` is a cluster.
- */
+/* A word, from `name` to `end`; end 0: none. It names what a bracket opens: `train {`, `adamw(`, `cluster mine {`. */
 typedef struct opened {
   size_t name, end;
 } opened;

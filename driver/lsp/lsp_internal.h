@@ -52,8 +52,7 @@ typedef struct zp_lsp_position {
 } zp_lsp_position;
 
 zp_lsp_lines zp_lsp_lines_of(zp_arena *arena, const char *text, size_t len);
-/* Bytes from the start; a position behind the end of a line is its end, one behind the last line the end of the text.
- */
+/* Bytes from the start; after the end of a line it is that end, after the last line the end of the text. */
 uint32_t zp_lsp_offset(const zp_lsp_lines *lines, zp_lsp_encoding encoding, zp_lsp_position at);
 zp_json *zp_lsp_range(const zp_lsp_lines *lines, zp_lsp_encoding encoding, uint32_t begin, uint32_t end);
 /* False when it is no position. */

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Starts `zplan lsp` for .dz files.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts `zplan lsp` for .dz files. */
 const vscode = require('vscode');
 const { LanguageClient } = require('vscode-languageclient/node');
 
