@@ -125,6 +125,7 @@ calibration that is kept|python3 tests/verify/calibrated.py
 installed copy|python3 tests/verify/install.py
 reference|python3 tests/verify/reference.py
 language server|python3 tests/verify/lsp.py
+grammar of editors|python3 tests/verify/grammar.py
 plan-only build|python3 tests/verify/plan_only.py
 plan files|python3 tests/verify/tamper.py
 edited orders|python3 tests/verify/orders.py

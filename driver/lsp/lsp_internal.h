@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Private to the language server. Reading order: frames.c (bytes to messages), server.c (requests), documents.c,
- * lines.c, check.c (diagnostics), format_edits.c. */
+ * lines.c, check.c (diagnostics), format_edits.c, context.c, words.c. */
 #ifndef ZPLAN_LSP_INTERNAL_H
 #define ZPLAN_LSP_INTERNAL_H
 
@@ -52,8 +52,7 @@ typedef struct zp_lsp_position {
 } zp_lsp_position;
 
 zp_lsp_lines zp_lsp_lines_of(zp_arena *arena, const char *text, size_t len);
-/* Bytes from the start; a position behind the end of a line is its end, one behind the last line the end of the text.
- */
+/* Bytes from the start; after the end of a line it is that end, after the last line the end of the text. */
 uint32_t zp_lsp_offset(const zp_lsp_lines *lines, zp_lsp_encoding encoding, zp_lsp_position at);
 zp_json *zp_lsp_range(const zp_lsp_lines *lines, zp_lsp_encoding encoding, uint32_t begin, uint32_t end);
 /* False when it is no position. */
@@ -61,6 +60,17 @@ bool zp_lsp_read_position(const zp_json *json, zp_lsp_position *at);
 /* The path of a file: URI, the text of another one; NULL: it is malformed. Arena. */
 const char *zp_lsp_path_of(zp_arena *arena, const char *uri);
 const char *zp_lsp_uri_of(zp_arena *arena, const char *path);
+
+/* ---- context.c ---- */
+typedef struct zp_lsp_place {
+  size_t begin, end;     /* of the word there, in bytes */
+  const char *word;      /* may be empty */
+  const char *around;    /* the block or the call that it stands in: "train", "adamw"; empty: none */
+  const char *value_of;  /* it begins a value of this key; empty: it does not */
+  char next;             /* the sign after the word on its line, `=` for <= and >=; '\0': the end */
+  bool in_model, silent; /* silent: in a comment or a text */
+} zp_lsp_place;
+zp_lsp_place zp_lsp_place_at(zp_arena *arena, const zp_lsp_lines *lines, size_t at);
 
 /* ---- documents.c ---- */
 typedef struct zp_lsp_document {
@@ -82,6 +92,7 @@ typedef struct zp_lsp {
   zp_arena *arena;   /* as long as the server */
   zp_arena *scratch; /* as long as a message */
   zp_lsp_encoding encoding;
+  bool markdown; /* what the client likes to show */
   ZP_VEC(zp_lsp_document) documents;
 } zp_lsp;
 
@@ -97,7 +108,7 @@ zp_json *zp_lsp_refuse(zp_lsp *s, zp_lsp_fault *fault, int code, const char *for
 /* A handler's result, owned by the caller; NULL stands for null. Notifications have none. */
 typedef zp_json *zp_lsp_handler(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault);
 zp_lsp_handler zp_lsp_did_open, zp_lsp_did_change, zp_lsp_did_close, zp_lsp_files_changed;
-zp_lsp_handler zp_lsp_formatting;
+zp_lsp_handler zp_lsp_formatting, zp_lsp_hover, zp_lsp_completion;
 
 void zp_lsp_notify(zp_lsp *s, const char *method, zp_json *params); /* takes params */
 void zp_lsp_forget(zp_lsp_document *d);                             /* what was checked */

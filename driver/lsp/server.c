@@ -91,6 +91,13 @@ static zp_lsp_encoding choose_encoding(const zp_json *offered) {
   return ZP_LSP_UTF16;
 }
 
+/* Plain text, unless Markdown is what it names first. */
+static bool likes_markdown(const zp_json *offered) {
+  const zp_json *formats = zp_json_get(zp_json_get(zp_json_get(offered, "textDocument"), "hover"), "contentFormat");
+  return zp_json_is_array(formats) && zp_json_count(formats) > 0 &&
+         strcmp(zp_json_string(zp_json_at(formats, 0), ""), "markdown") == 0;
+}
+
 static zp_json *capabilities(const zp_lsp *s) {
   static const char *const encodings[] = {"utf-16", "utf-8", "utf-32"};
   enum { INCREMENTAL = 2 };
@@ -100,6 +107,8 @@ static zp_json *capabilities(const zp_lsp *s) {
   zp_json_set_bool(sync, "openClose", true);
   zp_json_set_int(sync, "change", INCREMENTAL);
   zp_json_set_bool(o, "documentFormattingProvider", true);
+  zp_json_set_bool(o, "hoverProvider", true);
+  zp_json_set(o, "completionProvider", zp_json_object());
   return o;
 }
 
@@ -110,6 +119,7 @@ static zp_json *initialize(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault
   if (!zp_json_is_object(offered))
     return zp_lsp_refuse(s, fault, ZP_LSP_INVALID_PARAMS, "params.capabilities is missing");
   s->encoding = choose_encoding(zp_json_get(zp_json_get(offered, "general"), "positionEncodings"));
+  s->markdown = likes_markdown(offered);
   s->state = ZP_LSP_RUNNING;
   zp_json *result = zp_json_object();
   zp_json_set(result, "capabilities", capabilities(s));
@@ -154,6 +164,8 @@ static const struct {
     {"textDocument/didSave", zp_lsp_files_changed, false},
     {"workspace/didChangeWatchedFiles", zp_lsp_files_changed, false},
     {"textDocument/formatting", zp_lsp_formatting, true},
+    {"textDocument/hover", zp_lsp_hover, true},
+    {"textDocument/completion", zp_lsp_completion, true},
 };
 enum { N_METHODS = sizeof methods / sizeof *methods };
 

@@ -6,18 +6,19 @@
 #include <assert.h>
 
 /* One chunk of the model. `count` counts forwards, gradients of inputs and of weights, which come in turn
- * (check_counts); a message of a direction is taken when the neighbour begins what needs it. */
+ * (check_counts). A message is sent by every action of a place but the last kind, and taken when the neighbour begins
+ * what needs it: as many are under way as the neighbour is behind. */
 typedef struct place {
   int stage, chunk;
   int64_t count[3];
-  int64_t sent[2], taken[2]; /* [0] gradients down, [1] values up */
+  int64_t in_flight, pending; /* most so far */
 } place;
 
 typedef struct play {
   zp_arena *arena;
   const zp_choice *choice;
   int chunks, places;
-  place *place;
+  place *place;  /* [-1 .. places]: those before the first and after the last have done everything */
   int *place_of; /* [stage * chunks + chunk] */
   zp_action *const *order;
   const int64_t *length;
@@ -27,24 +28,7 @@ typedef struct play {
   zp_played_order *out;
 } play;
 
-static place *neighbour(play *p, int k, int step) {
-  return k + step < 0 || k + step >= p->places ? NULL : &p->place[k + step];
-}
-
-static void note_counts(play *p, const place *x) {
-  int at = x->stage * p->chunks + x->chunk;
-  int64_t in_flight = x->count[0] - x->count[2], pending = x->count[1] - x->count[2];
-  if (p->out->in_flight[at] < in_flight) p->out->in_flight[at] = in_flight;
-  if (p->out->pending[at] < pending) p->out->pending[at] = pending;
-  if (p->out->pool[x->stage] < p->held[x->stage]) p->out->pool[x->stage] = p->held[x->stage];
-}
-
 static bool has_done(const place *x, int what, int64_t microbatch) { return microbatch < x->count[what]; }
-
-static void finish(play *p, place *x, int what) {
-  x->count[what]++;
-  p->held[x->stage] += what == 0 ? 1 : what == 2 ? -1 : 0;
-}
 
 /* What keeps an action from running: something that a stage does later, maybe its own. */
 typedef struct blocker {
@@ -55,17 +39,15 @@ typedef struct blocker {
 
 /* What keeps the next action of a place from running. Receiving needs the message; sending needs a free buffer, also
  * where the next chunk is on the same stage and copies. */
-static inline blocker blocker_of(play *p, int k, const zp_action *a) {
+static inline blocker blocker_of(const play *p, int k, const zp_action *a) {
   bool forward = a->act == ZP_ACT_F;
-  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1), *to = neighbour(p, k, forward ? 1 : -1);
+  const place *x = &p->place[k], *from = x + (forward ? -1 : 1), *to = x + (forward ? 1 : -1);
   int what = forward ? 0 : 1;
   if (a->act == ZP_ACT_BW)
     return has_done(x, 1, a->microbatch) ? (blocker){0} : (blocker){true, x->stage, "its gradients of inputs"};
   if (!forward && !has_done(x, 0, a->microbatch)) return (blocker){true, x->stage, "its forward"};
-  if (from && !has_done(from, what, a->microbatch))
-    return (blocker){true, from->stage, forward ? "values" : "gradients"};
-  if (to && x->sent[forward] - x->taken[forward] >= p->messages)
-    return (blocker){true, to->stage, "a free message buffer"};
+  if (!has_done(from, what, a->microbatch)) return (blocker){true, from->stage, forward ? "values" : "gradients"};
+  if (x->count[what] - to->count[what] >= p->messages) return (blocker){true, to->stage, "a free message buffer"};
   return (blocker){0};
 }
 
@@ -73,28 +55,44 @@ static const zp_action *next_of(const play *p, int s) {
   return p->next[s] < p->length[s] ? &p->order[s][p->next[s]] : NULL;
 }
 
-static bool step_stage(play *p, int s) {
-  const zp_action *a = next_of(p, s);
-  if (!a) return false;
-  int k = p->place_of[s * p->chunks + a->chunk];
-  bool forward = a->act == ZP_ACT_F;
-  if (blocker_of(p, k, a).blocks) return false;
-  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1);
-  if (a->act != ZP_ACT_BW) {
-    if (from) from->taken[forward]++;
-    x->sent[forward]++;
-    finish(p, x, forward ? 0 : 1);
+static inline void raise(int64_t *most, int64_t value) {
+  if (*most < value) *most = value;
+}
+
+/* Runs what comes next on a stage up to the first action that must wait. False: it must, or there is none. */
+static bool run_stage(play *p, int s) {
+  const zp_action *first = p->order[s] + p->next[s], *end = p->order[s] + p->length[s], *a = first;
+  const int *place_of = p->place_of + s * p->chunks;
+  int64_t held = p->held[s];
+  for (; a < end && !blocker_of(p, place_of[a->chunk], a).blocks; a++) {
+    place *x = &p->place[place_of[a->chunk]];
+    if (a->act == ZP_ACT_F) {
+      raise(&x->in_flight, ++x->count[0] - x->count[2]);
+      raise(&p->out->pool[s], ++held);
+      continue;
+    }
+    if (a->act != ZP_ACT_BW) x->count[1]++;
+    if (a->act != ZP_ACT_BI) x->count[2]++, held--;
+    raise(&x->pending, x->count[1] - x->count[2]);
   }
-  if (a->act == ZP_ACT_BW || a->act == ZP_ACT_B) finish(p, x, 2);
-  note_counts(p, x);
-  p->next[s]++;
-  return true;
+  p->held[s] = held;
+  p->next[s] = a - p->order[s];
+  return a > first;
+}
+
+static void note_counts(const play *p) {
+  for (int k = 0; k < p->places; k++) {
+    const place *x = &p->place[k];
+    p->out->in_flight[x->stage * p->chunks + x->chunk] = x->in_flight;
+    p->out->pending[x->stage * p->chunks + x->chunk] = x->pending;
+  }
 }
 
 static play set_up(zp_arena *arena, const zp_choice *c, int64_t microbatches) {
   play p = {.arena = arena, .choice = c, .chunks = zp_chunks(c), .microbatches = microbatches};
   p.places = c->pipeline * p.chunks;
-  p.place = ZP_NEW_ARRAY(arena, place, p.places);
+  p.place = ZP_NEW_ARRAY(arena, place, p.places + 2) + 1;
+  p.place[-1] = p.place[p.places] = (place){.stage = -1, .count = {microbatches, microbatches, microbatches}};
   p.place_of = ZP_NEW_ARRAY(arena, int, p.places);
   for (int k = 0; k < p.places; k++) {
     place *x = &p.place[k];
@@ -201,9 +199,9 @@ zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t 
   if (!check_counts(&p, findings)) return out;
   for (bool moved = true; moved;) {
     moved = false;
-    for (int s = 0; s < choice->pipeline; s++)
-      while (step_stage(&p, s)) moved = true;
+    for (int s = 0; s < choice->pipeline; s++) moved |= run_stage(&p, s);
   }
+  note_counts(&p);
   for (int s = 0; s < choice->pipeline; s++)
     if (next_of(&p, s)) {
       explain_deadlock(&p, s, findings);

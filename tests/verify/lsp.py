@@ -361,6 +361,77 @@ def check_used(tally, server):
         server.close(uri_of(main))
 
 
+# ---- words ----
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+def check_hover(tally, server):
+    """Every key, call and block that a reference page writes out, hovered over in its place: the text of `explain`."""
+    cases, wrong = 0, []
+    places = re.compile(r"(\w+)\s*(<=|>=|=(?!=)|\(|\{)")
+    for path in EXAMPLES[:12]:
+        text, found = read(path), 0
+        server.show(uri_of(path), text)
+        for number, line in enumerate(text.split("\n")):
+            code = re.sub(r'"[^"]*"', lambda m: "_" * len(m.group(0)), line.split("#")[0])
+            for match in places.finditer(code):
+                hover = server.at("hover", uri_of(path), number, match.start(1))
+                if hover is None:
+                    continue
+                found += 1
+                value, word = hover["contents"]["value"], match.group(1)
+                asked = value.split("\n")[0].split(":")[0].split()[0]
+                if (hover["range"]["start"] != {"line": number, "character": match.start(1)} or asked.split(".")[-1] != word or
+                        squeezed(value) not in squeezed(harness.zplan("explain", asked).out)):
+                    wrong.append("%s:%d %s: %s" % (os.path.basename(path), number + 1, word, value[:60]))
+        cases += found
+        if found < 10:
+            wrong.append("%s: only %d" % (os.path.basename(path), found))
+        server.close(uri_of(path))
+    tally.check("%d words of examples explained as `zplan explain` does" % cases, cases > 200 and not wrong, "; ".join(wrong)[:800])
+    text = ("train {\n  batch = 16  # batch = 1\n  optimizer = adamw(lr = 1e-3)\n  data = text(\"batch = 3\")\n"
+            "  checkpoint { every = 5 }  log { every = 1 }\n}\nmodel m(d = 4) {\n  batch = matmul(x, w)\n}\ncluster c { nodes = 2 ")
+    server.show("untitled:h.dz", text)
+    wanted = {(1, 4): "train.batch", (1, 15): None, (2, 20): "train.optimizer.adamw.lr", (3, 17): None, (4, 16): "train.checkpoint.every",
+              (4, 36): "train.log.every", (7, 3): None, (7, 12): "matmul: operation", (9, 13): "cluster.nodes", (6, 7): None, (0, 7): None}
+    got = {}
+    for line, character in wanted:
+        hover = server.at("hover", "untitled:h.dz", line, character)
+        got[line, character] = hover and hover["contents"]["value"].split("\n")[0]
+    tally.check("hover knows the block, comments and texts", got == wanted, str(got))
+    answer = server.request("textDocument/hover", {"textDocument": {"uri": "untitled:h.dz"}, "position": {"line": "x"}})
+    tally.check("hover without a position: -32602", answer["error"]["code"] == BAD_PARAMS, str(answer))
+    server.close("untitled:h.dz")
+
+
+def check_completion(tally, server):
+    """Every key of every block of the reference is offered in that block, and values and operations where they stand."""
+    uri, wrong, keys = "untitled:c.dz", [], 0
+    pages = re.split(r"^## ", read(os.path.join(harness.ROOT, "docs", "reference", "blocks.md")), flags=re.M)[1:]
+    for page in pages:
+        name = re.match(r"\S+", page).group(0).strip("`").split(".")[-1]
+        listed = set(re.findall(r"^\| `(\w+)`", page, re.M))
+        text = "%s {\n  " % name
+        server.show(uri, text)
+        labels = {item["label"] for item in server.at("completion", uri, 1, 2)}
+        keys += len(listed)
+        if not listed <= labels:
+            wrong.append("%s lacks %s" % (name, sorted(listed - labels)))
+    tally.check("%d keys of %d blocks are completed" % (keys, len(pages)), keys > 200 and not wrong, "; ".join(wrong)[:800])
+    wanted = {"train {\n  optimizer = ": ("adamw", "batch"), "train {\n  ": ("optimizer", "adamw"), "model m() {\n  x = mat": ("matmul", "batch"),
+              "": ("train", "batch"), "train {\n  schedule  = ": ("cosine", "schedule")}
+    for text, (has, lacks) in wanted.items():
+        server.show(uri, text)
+        labels = {item["label"] for item in server.at("completion", uri, text.count("\n"), len(text.split("\n")[-1]))}
+        if has not in labels or lacks in labels:
+            wrong.append("%r: %s" % (text, sorted(labels)[:8]))
+    server.show(uri, "# tra")
+    tally.check("values, operations and blocks where they stand, nothing in comments", not wrong and server.at("completion", uri, 0, 5) is None, "; ".join(wrong))
+    server.close(uri)
+
+
 def check_stream(tally):
     """One session, cut into pieces at random: the same answers."""
     path = os.path.join(harness.ROOT, "examples", "gpt2.dz")
@@ -424,6 +495,8 @@ def main():
     check_formatting(tally, server)
     check_used(tally, server)
     check_half_files(tally, server)
+    check_hover(tally, server)
+    check_completion(tally, server)
     check_malformed(tally)
     check_stream(tally)
     check_time(tally)
