@@ -151,19 +151,19 @@ static const zp_calibration *measure(zp_run_state *run, const kept_place *place)
          "without)\n",
          seconds);
   zp_warn_busy();
+  zp_diags *of_files = run->diags; /* places of what is built are places in these */
+  run->diags = zp_diags_new(arena);
   zp_measuring measured = zp_measure_cores(run, seconds, NULL, c);
+  run->diags = of_files; /* what failed was shown; the training needs no calibration */
   if (measured == ZP_MEASURED_NOTHING) {
-    run->diags = zp_diags_new(arena); /* they were shown; the training needs no calibration */
     zp_say(stderr, "zplan: times of plans are estimates from library numbers\n");
     return NULL;
   }
   const char *hash = zp_calibration_hash(arena, c), *why_not;
-  if (measured == ZP_MEASURED_NO_LINKS) {
-    run->diags = zp_diags_new(arena);
+  if (measured == ZP_MEASURED_NO_LINKS)
     why_not = "it is without messages between ranks";
-  } else {
+  else
     why_not = keep(arena, place, c);
-  }
   if (why_not)
     zp_say(stderr, "zplan: calibration %s, measured in %.0f s, is not kept, and the next run measures again: %s\n",
            hash, now_s() - begin, why_not);
