@@ -2,21 +2,22 @@
 /* Arrays of f32 as 8-bit operands times a scale. */
 #include "clones.h"
 #include <assert.h>
+#include <math.h>
 #include <zplan/zpk.h>
 #include <zplan/zpk_float8.h>
 
-#define FORMAT bf16
-#include "real_narrow.h"
-#include "float8_template.h"
-#undef FORMAT
-#define FORMAT f16
-#include "real_narrow.h"
-#include "float8_template.h"
+ZPK_CLONES static float largest(const uint16_t *x, int64_t count) {
+  float most = 0;
+  for (int64_t i = 0; i < count; i++) {
+    float size = fabsf(zpk_widen_bf16(x[i]));
+    most = size > most ? size : most;
+  }
+  return most;
+}
 
-float zpk_largest(zpk_dtype dtype, const void *x, int64_t count) {
+float zpk_largest_bf16(const uint16_t *x, int64_t count) {
   assert(count >= 0);
-  assert(zpk_is_narrow(dtype));
-  return dtype == ZPK_F16 ? largest_f16(x, count) : largest_bf16(x, count);
+  return largest(x, count);
 }
 
 float zpk_float8_scale(zpk_float8 format, float largest) {

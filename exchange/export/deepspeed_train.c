@@ -2,6 +2,7 @@
 /* Optimizer, learning rate and precision as keys of DeepSpeed (deepspeed/runtime/engine.py, lr_schedules.py). */
 #include "deepspeed.h"
 
+#include <assert.h>
 #include <math.h>
 
 static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
@@ -108,7 +109,8 @@ static void put_fp16(const zp_train *t, zp_json *fp16) {
 static void put_precision(zp_exporter *e, zp_json *root) {
   zp_precision p = e->spec->train.precision;
   if (p == ZP_PREC_MIXED_FP16) put_fp16(&e->spec->train, zp_json_set(root, "fp16", zp_json_object()));
-  if (zp_computes_bf16(p)) zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
+  assert(p != ZP_PREC_MIXED_FP8); /* GPU clusters refuse it (Z0505), CPU clusters are not exported (Z0681) */
+  if (p == ZP_PREC_MIXED_BF16) zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
   if (zp_is_mixed(&e->spec->train) && zp_export_grad_bytes(e) == 4)
     zp_json_set_string(zp_json_set(root, "data_types", zp_json_object()), "grad_accum_dtype", "fp32");
 }

@@ -2,6 +2,7 @@
 /* The model and its precision as arguments of Megatron-LM. */
 #include "megatron.h"
 
+#include <assert.h>
 #include <math.h>
 
 #define PUT(flag) zp_megatron_put(m, ZP_MEGATRON_##flag)
@@ -104,7 +105,8 @@ static void put_precision(zp_megatron *m) {
     if (!halves) PUT(SUM_FP32); /* without it in fp16 */
     put_loss_scale(m);
   }
-  if (zp_computes_bf16(t->precision)) {
+  assert(t->precision != ZP_PREC_MIXED_FP8); /* GPU clusters refuse it (Z0505), CPU clusters are not exported (Z0681) */
+  if (t->precision == ZP_PREC_MIXED_BF16) {
     PUT(BF16);
     if (halves) PUT(REDUCE_BF16); /* without it in fp32 */
   }

@@ -26,7 +26,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   if (c->shard > 0 && (leaves(c, ZP_STATE_OPTIMIZER) || leaves(c, ZP_STATE_GRADIENTS) || leaves(c, ZP_STATE_PARAMS)))
     return "DeepSpeed's shard groups (MiCS) keep their state on the device";
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
-  if (zp_computes_bf16(train->precision) && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
+  if (train->precision == ZP_PREC_MIXED_BF16 && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {
     if (!zp_optimizer_facts(train)->is_adam) return "DeepSpeed offloads Adam, no other optimizer";
     if (zero < 1) return "DeepSpeed offloads the optimizer from ZeRO 1 on";

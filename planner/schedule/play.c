@@ -55,7 +55,7 @@ static const zp_action *next_of(const play *p, int s) {
   return p->next[s] < p->length[s] ? &p->order[s][p->next[s]] : NULL;
 }
 
-static inline void raise(int64_t *most, int64_t value) {
+static inline void keep_most(int64_t *most, int64_t value) {
   if (*most < value) *most = value;
 }
 
@@ -67,13 +67,13 @@ static bool run_stage(play *p, int s) {
   for (; a < end && !blocker_of(p, place_of[a->chunk], a).blocks; a++) {
     place *x = &p->place[place_of[a->chunk]];
     if (a->act == ZP_ACT_F) {
-      raise(&x->in_flight, ++x->count[0] - x->count[2]);
-      raise(&p->out->pool[s], ++held);
+      keep_most(&x->in_flight, ++x->count[0] - x->count[2]);
+      keep_most(&p->out->pool[s], ++held);
       continue;
     }
     if (a->act != ZP_ACT_BW) x->count[1]++;
     if (a->act != ZP_ACT_BI) x->count[2]++, held--;
-    raise(&x->pending, x->count[1] - x->count[2]);
+    keep_most(&x->pending, x->count[1] - x->count[2]);
   }
   p->held[s] = held;
   p->next[s] = a - p->order[s];

@@ -141,30 +141,22 @@ void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t l
 
 /* ---- operands of 8 bits ---- */
 
-float zpr_largest(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, int64_t ld) {
-  float most = 0;
-  for (int64_t i = 0; i < rows; i++)
-    most = fmaxf(most, zpk_largest(dtype, (const char *)x + i * ld * zpk_bytes(dtype), cols));
-  return most;
-}
-
 typedef struct largest_task {
-  zpk_dtype dtype;
-  const void *x;
+  const uint16_t *x; /* bf16 */
   int64_t cols, ld;
   float most[ZPR_MAX_WORKERS]; /* of the rows that a worker has seen */
 } largest_task;
 
 static void some_rows(void *arg, int64_t begin, int64_t end, int worker) {
   largest_task *t = arg;
-  const char *x = (const char *)t->x + begin * t->ld * zpk_bytes(t->dtype);
-  t->most[worker] = fmaxf(t->most[worker], zpr_largest(t->dtype, x, end - begin, t->cols, t->ld));
+  for (int64_t i = begin; i < end; i++)
+    t->most[worker] = fmaxf(t->most[worker], zpk_largest_bf16(t->x + i * t->ld, t->cols));
 }
 
 /* The scale of a matrix, whatever the number of threads: the largest of all is exact. */
 static float scale_of(zpr *c, zpk_float8 format, const void *x, int64_t rows, int64_t cols, int64_t ld) {
   enum { GRAIN = 64 };
-  largest_task task = {.dtype = c->program->dtype, .x = x, .cols = cols, .ld = ld};
+  largest_task task = {.x = x, .cols = cols, .ld = ld};
   zpr_parallel(c, rows, GRAIN, some_rows, &task);
   for (int i = 1; i < ZPR_MAX_WORKERS; i++) task.most[0] = fmaxf(task.most[0], task.most[i]);
   return zpk_float8_scale(format, task.most[0]);
@@ -172,7 +164,7 @@ static float scale_of(zpr *c, zpk_float8 format, const void *x, int64_t rows, in
 
 static void share_out_float8(zpr *c, zpr_product *p, zpk_float8 a_format, zpk_float8 b_format) {
   const zpr_operands *o = &p->of;
-  assert(zpk_is_narrow(p->dtype));
+  assert(p->dtype == ZPK_BF16);
   p->float8 = true;
   p->a_format = a_format;
   p->b_format = b_format;

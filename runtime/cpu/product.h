@@ -23,7 +23,5 @@ typedef struct zpr_product {
 
 /* 16-bit operands: sums in f32, every result rounded once, gradients not at all. False: the library could not. */
 bool zpr_narrow_product(const zpr_product *p, int worker);
-/* Largest magnitude of rows of a matrix of a 16-bit dtype. */
-float zpr_largest(zpk_dtype dtype, const void *x, int64_t rows, int64_t cols, int64_t ld);
 
 #endif

@@ -27,7 +27,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        """The browser asks for an icon with the first page that it opens; no page has one."""
+        """Browsers request an icon once, and no page has one."""
         if self.path != "/favicon.ico":
             super().do_GET()
             return

@@ -2,6 +2,8 @@
 /* Training settings: what zp_load makes of the train block. */
 #include "spec_testing.h"
 
+#include <zplan/buf.h>
+
 Test(spec_train, all_keys) {
   fixture f = good(
       MODEL CLUSTER
@@ -248,4 +250,51 @@ Test(spec_train, spans) {
   cr_expect(d->kind == ZP_DATA_MIX && d->weights[0] == 2 && d->spans.rate == 0.25 && d->spans.mean == 2.5);
   cr_expect(d->spans.sentinel == 63 && d->spans.eos == 1 && d->spans.start == 0 && d->spans.seed == 4);
   unload(&f);
+}
+
+/* Products in fp8, by the names of their parameters. */
+static const char *in_float8(const fixture *f) {
+  zp_buf names = zp_buf_new(f->arena);
+  const zp_model *model = f->spec->model;
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_node *node = &graph->nodes.data[n];
+      if (node->op == ZP_OP_MATMUL && node->attr.float8)
+        zp_buf_printf(&names, "%s ", graph->tensors.data[node->in.data[1]].name);
+    }
+  }
+  return names.len ? names.data : "";
+}
+
+/* Sixteen experts: the gate's matrix has sizes that kernels of 8 bits take. */
+Test(spec_train, products_in_fp8_are_those_of_layers_but_of_gates_and_adapters) {
+  static const char model[] = "use std.nn\nuse std.models\nuse std.hw\n"
+                              "model m(V = 64, S = 16, d = 32, odd = 32, layers = 2) {\n"
+                              "  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param wte: [V, d]\n"
+                              "  x = embedding(tokens, wte)\n"
+                              "  repeat h in 0..layers {\n"
+                              "    param up: [odd, d]\n    param down: [d, odd]\n"
+                              "    x = x + matmul(relu(matmul(x, transpose(up))), transpose(down))\n"
+                              "    x = mixtral_layer(x, heads = 2, kv_heads = 2, head = 16, experts = 16, top_k = 2, "
+                              "ff = 16, window = 16)\n  }\n"
+                              "  output loss = cross_entropy(matmul(x, transpose(wte)), labels)\n}\n" CLUSTER;
+#define HEADS                                                                                                          \
+  "h.{}.self_attn.q_proj.weight h.{}.self_attn.k_proj.weight h.{}.self_attn.v_proj.weight "                            \
+  "h.{}.self_attn.o_proj.weight "
+  static const struct {
+    const char *more, *products;
+  } rows[] = {
+      {"precision = \"mixed_fp8\"", "h.{}.up h.{}.down " HEADS},
+      {"precision = \"mixed_fp8\"  model = m(odd = 24)", HEADS},
+      {"precision = \"mixed_fp8\"  adapt = lora(rank = 16, alpha = 16, of = [\"*up\"])", "h.{}.up h.{}.down " HEADS},
+      {"precision = \"mixed_bf16\"", ""}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[4096];
+    snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 1e-3)  %s }\n", model,
+             rows[i].more);
+    fixture f = good(text);
+    cr_expect_str_eq(in_float8(&f), rows[i].products, "%s: %s", rows[i].more, in_float8(&f));
+    unload(&f);
+  }
 }

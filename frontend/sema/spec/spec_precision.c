@@ -11,22 +11,25 @@ const zp_word zp_precision_words[] = {
 static bool refuse_recipe(zp_reader *reader, zp_span span, const char *text) {
   static const char ours[] = "write `\"mixed_fp8\"`: products of layers in fp8 by current scales, the rest in bf16";
   static const char blocks[] = "scales of blocks are neither planned nor trained; `\"mixed_fp8\"` has one a tensor";
+  static const char earlier[] =
+      "scales of earlier steps are neither planned nor trained; `\"mixed_fp8\"` has current ones";
+  static const char four_bits[] =
+      "products in 4 bits are neither planned nor trained; `\"mixed_fp8\"` is the narrowest";
   static const struct {
     const char *word, *help;
-  } rows[] = {
-      {"fp8", ours},
-      {"fp8_current", ours},
-      {"fp8_hybrid", ours},
-      {"hybrid", ours},
-      {"tensorwise", ours},
-      {"fp8_delayed", "scales of earlier steps are neither planned nor trained; `\"mixed_fp8\"` has current ones"},
-      {"delayed", "scales of earlier steps are neither planned nor trained; `\"mixed_fp8\"` has current ones"},
-      {"fp8_block", blocks},
-      {"blockwise", blocks},
-      {"mxfp8", blocks},
-      {"mixed_mxfp8", blocks},
-      {"nvfp4", "products in 4 bits are neither planned nor trained; `\"mixed_fp8\"` is the narrowest"},
-      {"mixed_nvfp4", "products in 4 bits are neither planned nor trained; `\"mixed_fp8\"` is the narrowest"}};
+  } rows[] = {{"fp8", ours},
+              {"fp8_current", ours},
+              {"fp8_hybrid", ours},
+              {"hybrid", ours},
+              {"tensorwise", ours},
+              {"fp8_delayed", earlier},
+              {"delayed", earlier},
+              {"fp8_block", blocks},
+              {"blockwise", blocks},
+              {"mxfp8", blocks},
+              {"mixed_mxfp8", blocks},
+              {"nvfp4", four_bits},
+              {"mixed_nvfp4", four_bits}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (strcmp(text, rows[i].word) != 0) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0308, span, "`precision` cannot be \"%s\"", text);

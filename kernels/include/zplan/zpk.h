@@ -31,8 +31,8 @@ void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count);
 
 /* ---- operands of 8 bits (zpk_float8.h): numbers of f32 as they come out of such a format, times a scale ---- */
 typedef enum zpk_float8 { ZPK_E4M3, ZPK_E5M2 } zpk_float8;
-/* The largest magnitude of an array of a 16-bit dtype; NaN counts as nothing. */
-float zpk_largest(zpk_dtype dtype, const void *x, int64_t count);
+/* The largest magnitude of an array of bf16; NaN counts as nothing. */
+float zpk_largest_bf16(const uint16_t *x, int64_t count);
 /* The least power of two by which numbers up to `largest`, divided by it, lie in the format. Scaling by it is exact. */
 float zpk_float8_scale(zpk_float8 format, float largest);
 /* x = scale times the number of the format that is nearest to x / scale; scale: a power of two. */

@@ -28,26 +28,28 @@ ZPK_NARROW float zpk_widen_e4m3(uint8_t x) {
   return zpk_from_bits(((x & 0x7F) == 0x7F ? 0x7FC00000u : wide) | sign);
 }
 
-/* Below 2^-6 the sum with 2^14, whose last bit is worth 2^-9, rounds; above, a carry out of the kept bits does. */
+/* A magnitude, no NaN, in a format whose exponents are `bias` less than those of f32 and which drops `dropped` bits.
+ * Below the least normal number the sum with `unit`, whose last bit is worth a subnormal, rounds; above, a carry out of
+ * the kept bits does. */
+ZPK_NARROW uint32_t zpk_round_float8(uint32_t bits, float most, uint32_t bias, int dropped, float unit) {
+  uint32_t kept = bits < zpk_to_bits(most) ? bits : zpk_to_bits(most);
+  uint32_t subnormal = zpk_to_bits(zpk_from_bits(kept) + unit) - zpk_to_bits(unit);
+  uint32_t normal = (kept - (bias << 23) + (1u << (dropped - 1)) - 1 + (kept >> dropped & 1)) >> dropped;
+  return kept < (bias + 1) << 23 ? subnormal : normal;
+}
+
 ZPK_NARROW uint8_t zpk_round_e4m3(float x) {
   uint32_t bits = zpk_to_bits(x) & 0x7FFFFFFF, sign = zpk_to_bits(x) >> 24 & 0x80;
-  uint32_t most = zpk_to_bits(ZPK_E4M3_MOST), kept = bits < most ? bits : most;
-  uint32_t subnormal = zpk_to_bits(zpk_from_bits(kept) + 0x1p14f) - zpk_to_bits(0x1p14f);
-  uint32_t normal = (kept - (120u << 23) + 0x7FFFF + (kept >> 20 & 1)) >> 20;
-  uint32_t narrow = kept < 121u << 23 ? subnormal : normal;
+  uint32_t narrow = zpk_round_float8(bits, ZPK_E4M3_MOST, 120, 20, 0x1p14f);
   return (uint8_t)((bits > 0x7F800000u ? 0x7F : narrow) | sign);
 }
 
 /* The upper byte of an f16. */
 ZPK_NARROW float zpk_widen_e5m2(uint8_t x) { return zpk_widen_f16((uint16_t)(x << 8)); }
 
-/* As e4m3: below 2^-14 the last bit of the sum is worth 2^-16. */
 ZPK_NARROW uint8_t zpk_round_e5m2(float x) {
   uint32_t bits = zpk_to_bits(x) & 0x7FFFFFFF, sign = zpk_to_bits(x) >> 24 & 0x80;
-  uint32_t most = zpk_to_bits(ZPK_E5M2_MOST), kept = bits < most ? bits : most;
-  uint32_t subnormal = zpk_to_bits(zpk_from_bits(kept) + 0x1p7f) - zpk_to_bits(0x1p7f);
-  uint32_t normal = (kept - (112u << 23) + 0xFFFFF + (kept >> 21 & 1)) >> 21;
-  uint32_t narrow = kept < 113u << 23 ? subnormal : normal;
+  uint32_t narrow = zpk_round_float8(bits, ZPK_E5M2_MOST, 112, 21, 0x1p7f);
   return (uint8_t)((bits > 0x7F800000u ? 0x7E | (bits >> 21 & 1) : narrow) | sign);
 }
 
