@@ -485,10 +485,19 @@ def check_time(tally):
     server.end()
 
 
+def check_options(tally):
+    """What --help lists is what the verb takes, and --json, which all others take, is not among it."""
+    said = subprocess.run([harness.ZPLAN, "lsp", "--help"], capture_output=True, text=True)
+    tally.check("help lists no --json", said.returncode == 0 and "language server" in said.stdout and "--json" not in said.stdout, said.stdout)
+    refused = subprocess.run([harness.ZPLAN, "lsp", "--json"], capture_output=True, text=True)
+    tally.check("--json is refused", refused.returncode == 2 and "--json" in refused.stderr, refused.stderr)
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
     server = Server()
+    check_options(tally)
     check_examples(tally, server)
     check_errors(tally, server)
     check_edits(tally, server)
