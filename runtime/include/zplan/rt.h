@@ -127,9 +127,10 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
 
 /* Products of rows sorted by expert: those of expert e are first[e] .. first[e + 1] - 1, of the last to rows - 1, and
- * may be none. y[rows, n] = x[rows, k] w[expert], which is [k, n], or [n, k] with trans. */
-void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t experts, int64_t n, int64_t k, const void *x,
-                     int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld);
+ * may be none. y[rows, n] = x[rows, k] w[expert], which is [k, n], or [n, k] with trans; y has `room`, where rows
+ * after the last one become zeros. */
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t experts, int64_t n, int64_t k,
+                     const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld);
 /* dw[expert] (+)= a' b over its rows: a is [rows, m], b [rows, n], dw[expert] is [m, n]. */
 void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
                       const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw);
