@@ -12,9 +12,14 @@
 
 static const char *verbs_of(zp_arena *arena, int option) {
   zp_buf list = zp_buf_new(arena);
+  const char *not = NULL;
   int n = 0;
   for (int v = 0; v < zp_verb_count(); v++)
-    if (zp_verb_takes(zp_verb_at(v)->name, option)) zp_buf_printf(&list, "%s%s", n++ ? ", " : "", zp_verb_at(v)->name);
+    if (zp_verb_takes(zp_verb_at(v)->name, option))
+      zp_buf_printf(&list, "%s%s", n++ ? ", " : "", zp_verb_at(v)->name);
+    else
+      not = zp_verb_at(v)->name;
+  if (n + 1 == zp_verb_count()) return zp_format(arena, "every verb but %s", not );
   return n == zp_verb_count() ? "every verb" : list.data;
 }
 

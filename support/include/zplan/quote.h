@@ -28,8 +28,7 @@ const char *zp_quote_lines(zp_arena *arena, const char *text);
 
 /* Prints to a terminal or whatever stands in its place: as zp_quote_lines. */
 void zp_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Whole lines of a message: those that a terminal is too narrow for are wrapped at words; a pipe gets them as they are.
- */
+/* Whole lines of a message: on a terminal that is too narrow they are wrapped at words; a pipe has them as they are. */
 void zp_say_lines(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* One such line, whatever line ends are in it; the last one is put here. */
 void zp_say_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
