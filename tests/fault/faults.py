@@ -866,6 +866,7 @@ TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond
 def main():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so it would be in every trainer
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     text = sys.argv[1] if len(sys.argv) > 1 else ""
     with harness.Scratch() as folder:

@@ -217,7 +217,7 @@ def main():
             return tally.finish()
         fuzzer = Fuzzer(options, scratch)
         kept = sorted(os.path.join(KEPT, name) for name in os.listdir(KEPT) if name.endswith(".json")) if options.first == 0 else []
-        replay(kept, fuzzer.tally, scratch)
+        replay([path for i, path in enumerate(kept) if harness.my_turn(i)], fuzzer.tally, scratch)
         fuzzer.run()
         return fuzzer.tally.finish()
 
