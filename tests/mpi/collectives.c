@@ -13,6 +13,14 @@
 
 enum { MICRO_BATCHES = 3 }; /* of test_pipeline */
 
+/* Collectives go in pieces through memory that the runtime keeps for them. What is a little longer takes two. */
+#ifdef ZPLAN_TEST_KERNELS
+static int64_t piece_bytes(const zpr *c) { return zpr_window_bytes(c); }
+#else
+static int64_t piece_bytes(const zpr *c) { return (void)c, ZPR_STAGING_BYTES; }
+#endif
+enum { LONG = ZPR_STAGING_BYTES / 8 + 1001, LONG_ROUNDED = ZPR_STAGING_BYTES / 8 / 24 * 24 + 1200 };
+
 static int failures;
 enum { SPARE_BYTES = 8 * 700001, X_BYTES = 8 * SPARE_BYTES };
 static char *buffer; /* of the host; the arena is laid out alike */
@@ -462,13 +470,23 @@ static void test_waiting(zpr *c) {
   CHECK(used < 0.2 * waited, "waited %.2f s with %.2f s of CPU time", waited, used);
 }
 
+/* Elements of every rank. */
+static void test_shares(zpr *c, zpr_axis axis, void *x, void *spare, int64_t count) {
+  test_reduce_scatter(c, axis, x, count);
+  test_all_gather(c, axis, x, spare, count, true);
+  test_all_gather(c, axis, x, spare, count, false);
+}
+
 static void test_axis(zpr *c, zpr_axis axis, void *x, void *spare) {
-  static const int64_t counts[] = {0, 1, 2, 3, 5, 1000, 700001}; /* the last does not fit the staging buffer */
+  static const int64_t counts[] = {0, 1, 2, 3, 5, 1000};
+  const int64_t members = zpr_axis_group(c, axis).n;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     test_all_reduce(c, axis, x, counts[i]);
-    test_reduce_scatter(c, axis, x, counts[i]);
-    test_all_gather(c, axis, x, spare, counts[i], true);
-    test_all_gather(c, axis, x, spare, counts[i], false);
+    test_shares(c, axis, x, spare, counts[i]);
+  }
+  if (members > 1) { /* alone nothing moves, however long it is */
+    test_all_reduce(c, axis, x, LONG);
+    test_shares(c, axis, x, spare, piece_bytes(c) / zpk_bytes(c->program->dtype) / members + 101);
   }
   test_place(c, axis, x);
 }
@@ -505,11 +523,11 @@ int main(int argc, char **argv) {
   test_axis(c, ZPR_TENSOR, x, spare);
   test_axis(c, ZPR_DATA, x, spare);
   for (int i = 0; i < 3 && program.dtype == ZPK_F32; i++)
-    test_rounded(c, &program, x, (const int64_t[]){5, 1200, 700008}[i]);
+    test_rounded(c, &program, x, (const int64_t[]){5, 1200, LONG_ROUNDED}[i]);
   test_sequence(c, x, 1);
-  test_sequence(c, x, 77001);
+  if (program.tensor > 1) test_sequence(c, x, 77001);
   test_exchange(c, x, 1);
-  test_exchange(c, x, 77001); /* more than the staging buffer holds */
+  if (program.expert > 1) test_exchange(c, x, 77001); /* more than the staging buffer holds */
   test_rows(c, x, 3, false);
   test_rows(c, x, 3, true);
   test_rows(c, x, 6007, true); /* likewise */
