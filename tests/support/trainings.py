@@ -175,7 +175,7 @@ class Suite:
 
     keep_trees = False  # until a training is reported
     always = ()  # trainings that are not left to other turns (in_turn)
-    optimized = ()  # precisions in which C is optimized
+    optimized = ()  # precisions in which C is optimized, of every third training by turns
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None):
         self.table, self.folder, self.jobs, self.verbose, self.learn_steps = in_turn(table, self.always), folder, jobs, verbose, learn_steps
@@ -187,7 +187,7 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized else ENVIRONMENT
+        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized and harness.my_turn(number) else ENVIRONMENT
         return train(model, dict(settings), folder, steps or self.steps, words, self.keep_trees, environment)
 
     def run_jobs(self, jobs, first, *steps):
