@@ -280,7 +280,8 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
  * one node, until they are opened. Whatever is not considered is counted when the others are found. */
 typedef struct degrees_walk {
   zp_search_progress *progress;
-  bool wants_idle, has_idle;
+  bool wants_idle, has_idle, considers_idle;
+  zp_ints divisors; /* of the batch, up to the devices */
   int most_context; /* where none is named */
 } degrees_walk;
 
@@ -288,22 +289,21 @@ static void count(const degrees_walk *w, zp_rejection why) {
   if (!w->wants_idle) zp_search_reject(w->progress, why);
 }
 
-/* Are plans that leave so many devices out in the space? */
-static bool considers_idle(const zp_search_cache *s, int idle) {
-  return idle == 0 || (zp_search_considers(s->in, &s->in->constraints->idle, false) &&
-                       !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
+/* Are plans that leave devices out in the space? */
+static bool considers_idle(const zp_search_cache *s) {
+  return zp_search_considers(s->in, &s->in->constraints->idle, false) &&
+         !zp_uses_all_devices(s->in->constraints, s->machine.cluster);
 }
 
 static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
   zp_search_progress *progress = w->progress;
   const zp_constraints *c = progress->in->constraints;
-  bool some_do_not_divide = false;
-  for (int data = 1; data <= progress->in->devices / tensor / pipeline / context; data++) {
-    int idle = progress->in->devices - tensor * pipeline * context * data;
-    if (!considers_idle(progress->s, idle)) continue;
-    if (progress->in->spec->train.batch % data)
-      some_do_not_divide = true;
-    else if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
+  int devices = progress->in->devices, each = tensor * pipeline * context, most = devices / each, divide = 0;
+  for (int i = 0; i < w->divisors.len && w->divisors.data[i] <= most; i++) {
+    int data = w->divisors.data[i], idle = devices - each * data;
+    divide++;
+    if (idle > 0 && !w->considers_idle) continue;
+    if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
       count(w, ZP_REJECT_CONSTRAINT);
     else if (idle > 0 && !w->wants_idle)
       w->has_idle = true;
@@ -311,6 +311,8 @@ static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
       add_degrees(progress,
                   (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data * context, .context = context});
   }
+  bool some_do_not_divide =
+      w->considers_idle ? divide < most : devices % each == 0 && w->divisors.data[divide - 1] < most;
   if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
 }
 
@@ -354,8 +356,14 @@ static void try_all(degrees_walk *w) {
 }
 
 static degrees_walk walk_of(zp_search_progress *progress, bool idle) {
+  int64_t batch = progress->in->spec->train.batch;
+  zp_ints divisors = {0};
+  for (int data = 1; data <= progress->in->devices && data <= batch; data++)
+    if (batch % data == 0) zp_push(progress->s->arena, &divisors, data);
   return (degrees_walk){.progress = progress,
                         .wants_idle = idle,
+                        .considers_idle = considers_idle(progress->s),
+                        .divisors = divisors,
                         .most_context = zp_most_free_context(progress->in->spec, progress->in->devices)};
 }
 
