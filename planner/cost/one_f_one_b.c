@@ -64,7 +64,7 @@ static void run_turns(zp_arena *arena, const zp_pipeline_run *run) {
   int known = run->known ? run->known : run->stages;
   turn_stage *stages = make_stages(arena, run, known);
   int64_t m = run->microbatches;
-  double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals after the known stages */
+  double *sent_s = known < run->stages ? ZP_ROOM_FOR(arena, double, m) : NULL; /* arrivals after the known stages */
   for (int64_t turn = 1 - run->stages; turn < m; turn++) {
     int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
     int first = first_with_forward(forward, m, known);
@@ -122,7 +122,7 @@ static every_second make_every_second(zp_arena *arena, int n) {
 static wave make_wave(zp_arena *arena, const zp_pipeline_run *run) {
   wave w = {.run = run, .known = run->known ? run->known : run->stages};
   for (int i = 0; i < 2; i++) w.of[i] = make_every_second(arena, w.known / 2 + 1);
-  if (w.known < run->stages) w.sent_s = ZP_NEW_ARRAY(arena, double, run->microbatches);
+  if (w.known < run->stages) w.sent_s = ZP_ROOM_FOR(arena, double, run->microbatches);
   for (int s = 0; s < w.known; s++) {
     const every_second *x = &w.of[s % 2];
     x->forward_s[s / 2] = run->time[s].forward_s;
