@@ -19,15 +19,14 @@
 typedef struct turn_stage {
   double free_s; /* end of the last action */
   double forward_s, backward_s;
-  double up_s, down_s;           /* messages to the next stage and to the one before; 0 where there is none */
-  double up_free_s, down_free_s; /* when their buffers are free */
-  double input_s;                /* arrival of the next forward's input */
+  double up_s, down_s; /* messages to the next stage and to the one before; 0 where there is none */
+  double down_free_s;  /* when the buffer of the last one down is free */
+  double input_s;      /* arrival of the next forward's input; then the buffer that it came from is free */
 } turn_stage;
 
 static inline void run_next_forward(turn_stage *stage) {
-  stage->free_s = zp_later(zp_later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
-  stage->up_free_s = stage->free_s + stage->up_s;
-  stage[1].input_s = stage->up_free_s;
+  stage->free_s = zp_later(zp_later(stage->free_s, stage[1].input_s), stage->input_s) + stage->forward_s;
+  stage[1].input_s = stage->free_s + stage->up_s;
 }
 
 /* Takes the gradient's arrival from the next stage, returns its arrival at the one before. */
