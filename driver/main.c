@@ -66,7 +66,7 @@ static void print_verb_help(zp_arena *arena, const zp_verb *verb) {
 /* What was printed must have arrived. */
 static int close_output(int status) {
   if (fflush(stdout) == 0 && !ferror(stdout)) return status;
-  fprintf(stderr, "zplan: cannot write to standard output\n");
+  zp_say_lines(stderr, "zplan: cannot write to standard output\n");
   return status == ZP_EXIT_OK ? ZP_EXIT_ERROR : status;
 }
 

@@ -33,7 +33,7 @@ typedef enum other_option {
 typedef struct option_row {
   const char *name;
   const char *value; /* what follows it, as help shows it; NULL: nothing */
-  const char *verbs; /* that take it; "*" all */
+  const char *verbs; /* that take it; "*" all, "* -lsp" all but that one */
   const char *help;
   way way;
   size_t offset;      /* of the field of zp_options that it fills */
@@ -72,7 +72,7 @@ static const option_row rows[] = {
     {"-o", "FILE", "plan build run verify data calibrate bench export import sample eval new",
      "where the result goes (build, run, bench, sample, eval: a folder for the trainer)", TEXT(output)},
     {"--top", "K", "plan bench", "search for the K next best plans, too", BY(O_TOP)},
-    {"--json", NULL, "*", "one JSON document on standard output, of errors, too", FLAG(json)},
+    {"--json", NULL, "* -lsp", "one JSON document on standard output, of errors, too", FLAG(json)},
     {"--target", "cpu|cuda", "build run bench sample eval",
      "what the trainer runs on (default: the devices of the cluster; sample, eval: the CPU)", BY(O_TARGET)},
     {"--arch", "sm_NN|host", "build run bench sample eval",
@@ -115,13 +115,13 @@ static const option_row rows[] = {
     {"--why-not", "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit", TEXT(why_not)},
     {"--check", NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout", FLAG(check)},
     {"--check-memory", NULL, "run", "fail when memory or traffic is not what the plan says", FLAG(check_memory)},
-    {"--color", "auto|always|never", "*", "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed",
-     BY(O_COLOR)},
+    {"--color", "auto|always|never", "* -lsp",
+     "colours of text; auto: on a terminal, but NO_COLOR and TERM=dumb are obeyed", BY(O_COLOR)},
     {"--progress", NULL, "plan build run report explain bench compare diff export",
      "say on stderr how far long work is, also where that is no terminal: a line every 10 s", FLAG(progress)},
     {"--verbose", NULL, "plan report explain",
      "all that is known of the plan: stages, other plans, what was rejected, what figures rest on", FLAG(verbose)},
-    {"--message-format", "human|json", "*", "of diagnostics", BY(O_FORMAT)},
+    {"--message-format", "human|json", "* -lsp", "of diagnostics", BY(O_FORMAT)},
     {"--threads", "N", "run bench sample eval", "threads of a rank", BY(O_THREADS)},
     {"--wait-warn", "SECONDS", "run", "say so when a rank has waited that long for another one (default 30; 0: never)",
      WAIT(wait_warn)},
@@ -212,7 +212,7 @@ int zp_usage_error(const char *format, ...) {
 }
 
 static bool takes(const option_row *row, const char *verb) {
-  if (strcmp(row->verbs, "*") == 0) return true;
+  if (*row->verbs == '*') return strncmp(row->verbs, "* -", 3) != 0 || strcmp(row->verbs + 3, verb) != 0;
   size_t n = strlen(verb);
   for (const char *p = row->verbs; (p = strstr(p, verb)) != NULL; p += n)
     if ((p == row->verbs || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0')) return true;
@@ -429,7 +429,7 @@ zp_flag_text zp_option_text(zp_arena *arena, int index) {
   if (row->way == WAY_COUNT) text.range = zp_format(arena, "%d or more", row->least);
   if (row->way == WAY_SHARE) text.range = "from 0 to below 100%";
   if (row->way == WAY_WAIT) text.range = zp_format(arena, "0 to %d", ZP_MOST_SECONDS);
-  text.verb = strcmp(row->verbs, "*") == 0 ? "plan" : zp_strndup(arena, row->verbs, strcspn(row->verbs, " "));
+  text.verb = *row->verbs == '*' ? "plan" : zp_strndup(arena, row->verbs, strcspn(row->verbs, " "));
   text.example = row->value ? zp_format(arena, "%s %s", row->name, example_value(arena, row)) : row->name;
   return text;
 }

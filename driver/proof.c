@@ -44,15 +44,15 @@ static void say(zp_run_state *run, const zp_plan *plan, const zp_strings *findin
   enum { MOST_SHOWN = 5 };
   zp_say_line(stderr, "error[Z0644]: %s", title);
   for (int i = 0; i < findings->len && i < MOST_SHOWN; i++) zp_say_line(stderr, "  %s", findings->data[i]);
-  if (findings->len > MOST_SHOWN) fprintf(stderr, "  and %d more\n", findings->len - MOST_SHOWN);
+  if (findings->len > MOST_SHOWN) zp_say_lines(stderr, "  and %d more\n", findings->len - MOST_SHOWN);
   zp_say_line(stderr, "  plan %s of %s: %s", zp_plan_hash(run->arena, plan->program), plan->spec->model->name,
               settings_of(run->arena, &plan->best.choice));
 }
 
 static bool refuse_bug(zp_run_state *run, const zp_plan *plan, const zp_strings *findings) {
   say(run, plan, findings, "this plan would not train the model; that is a bug of zplan, and nothing was written");
-  fprintf(stderr, "  help: please report these lines, the .dz file and the command (zplan explain Z0644).\n"
-                  "        Other decisions may avoid it, for example --set 'recompute=\"none\"'\n");
+  zp_say_lines(stderr, "  help: please report these lines, the .dz file and the command (zplan explain Z0644).\n"
+                       "        Other decisions may avoid it, for example --set 'recompute=\"none\"'\n");
   run->unsound = true;
   return false;
 }

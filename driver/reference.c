@@ -12,9 +12,14 @@
 
 static const char *verbs_of(zp_arena *arena, int option) {
   zp_buf list = zp_buf_new(arena);
+  const char *not = NULL;
   int n = 0;
   for (int v = 0; v < zp_verb_count(); v++)
-    if (zp_verb_takes(zp_verb_at(v)->name, option)) zp_buf_printf(&list, "%s%s", n++ ? ", " : "", zp_verb_at(v)->name);
+    if (zp_verb_takes(zp_verb_at(v)->name, option))
+      zp_buf_printf(&list, "%s%s", n++ ? ", " : "", zp_verb_at(v)->name);
+    else
+      not = zp_verb_at(v)->name;
+  if (n + 1 == zp_verb_count()) return zp_format(arena, "every verb but %s", not );
   return n == zp_verb_count() ? "every verb" : list.data;
 }
 
@@ -100,12 +105,13 @@ static void put_flags(zp_buf *out) {
   put_title(out, "Verbs and flags", "flags");
   for (int v = 0; v < zp_verb_count(); v++) {
     const zp_verb *verb = zp_verb_at(v);
-    zp_buf_printf(out,
-                  "\n## zplan %s\n\n    zplan %s %s\n\n%s.\n\n| flag | value | type | meaning | example |\n"
-                  "|---|---|---|---|---|\n",
-                  verb->name, verb->name, verb->arguments, zp_as_sentence(out->arena, verb->does));
+    zp_buf_printf(out, "\n## zplan %s\n\n    zplan %s%s%s\n\n%s.\n", verb->name, verb->name,
+                  *verb->arguments ? " " : "", verb->arguments, zp_as_sentence(out->arena, verb->does));
+    bool begun = false;
     for (int i = 0; i < zp_option_count(); i++) {
       if (!zp_verb_takes(verb->name, i)) continue;
+      if (!begun) zp_buf_puts(out, "\n| flag | value | type | meaning | example |\n|---|---|---|---|---|\n");
+      begun = true;
       zp_option o = zp_option_at(i);
       zp_flag_text text = zp_option_text(out->arena, i);
       zp_buf_printf(out, "| `%s` | %s | %s%s%s | %s | `%s` |\n", o.name, o.value ? cell(out->arena, o.value) : "",

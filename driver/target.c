@@ -125,7 +125,7 @@ zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec) {
   tools.extras.profile = run->options.profile;
   tools.force = run->options.force;
   if (tools.arch && strcmp(tools.arch, "host") == 0)
-    zp_say(stderr, "zplan: --arch host: an emulated GPU takes the place of `%s`; its times say nothing\n",
-           spec->cluster.node.device.name);
+    zp_say_lines(stderr, "zplan: --arch host: an emulated GPU takes the place of `%s`; its times say nothing\n",
+                 spec->cluster.node.device.name);
   return tools;
 }

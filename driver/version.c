@@ -41,7 +41,7 @@ void zp_print_version(zp_arena *arena) {
   libraries rows = built_with(arena);
   zp_say_line(stdout, "%s%s", zp_version_line(arena), zp_has_backend ? "" : ", plan-only");
   for (int i = 0; i < rows.len; i++)
-    zp_say(stdout, "%-12s %s\n", rows.data[i].name, rows.data[i].version ? rows.data[i].version : "without");
+    zp_say_lines(stdout, "%-12s %s\n", rows.data[i].name, rows.data[i].version ? rows.data[i].version : "without");
 }
 
 void zp_doctor_begin(zp_doctor *d) {

@@ -131,6 +131,8 @@ void zpr_comm_finish(zpr *c);
 /* Payload bytes that this rank has sent since the start; and what of them left its node. */
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis);
 int64_t zpr_comm_across_bytes(zpr *c, zpr_axis axis);
+/* Those of rows sorted by expert, of ZPR_EXPERT, as the gates' choices say: a second count of what routing sends. */
+int64_t zpr_comm_routed_bytes(zpr *c);
 /* Lets posted sends advance; called between kernels because MPI makes no progress on its own. */
 void zpr_comm_progress(zpr *c);
 /* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's
@@ -454,6 +456,7 @@ typedef struct zpr_totals {
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];   /* by this rank, in training steps only */
   int64_t across_bytes[ZPR_AXIS_COUNT]; /* what of them left its node */
+  int64_t routed_bytes;                 /* of sorted rows, by the gates' choices */
   int64_t applied_steps;                /* those that were not skipped */
   int64_t moved_bytes[ZPR_MOVE_COUNT];  /* likewise, in applied steps: a skipped one moves less than planned */
   int64_t frozen_steps;                 /* of 1-bit Adam: with a frozen variance, */

@@ -115,7 +115,7 @@ static void tell_without_labels(loop *l, const started *s) {
 static bool start_step(loop *l) {
   zpr *c = l->c;
   c->state->local.meets = c->step + 1 == l->last || due(c->step + 1, c->program->checkpoint_every);
-  int64_t before[ZPR_AXIS_COUNT], across[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
+  int64_t before[ZPR_AXIS_COUNT], across[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT], routed = zpr_comm_routed_bytes(c);
   started *now = &l->open[l->n_open++];
   if (l->n_open == 1) restart_clocks(l);
   zpr_profile_begin_step(c);
@@ -146,6 +146,7 @@ static bool start_step(loop *l) {
     l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
     l->totals.across_bytes[a] += zpr_comm_across_bytes(c, (zpr_axis)a) - across[a];
   }
+  l->totals.routed_bytes += zpr_comm_routed_bytes(c) - routed;
   now->data_bytes = zpr_comm_sent_bytes(c, ZPR_DATA) - before[ZPR_DATA];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) now->moved_bytes[m] = zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   now->step = ++c->step;

@@ -46,12 +46,20 @@ struct zp_diags {
 
 enum { ZP_SHOWN_DIAGS = 20 };
 
+/* How diagnostics are drawn. columns: that no line is wider than; 0: as wide as texts and source lines are. */
+typedef struct zp_diag_look {
+  bool color;
+  int columns;
+} zp_diag_look;
+
 /* Text of 1-based line `line` of a file without its line break; offset is where it starts in the file. */
 const char *zp_diags_line(const zp_diags *diags, int file, int line, size_t *len, uint32_t *offset);
-void zp_diag_render(const zp_diags *diags, const zp_diag *diag, zp_buf *out, bool color);
+void zp_diag_render(const zp_diags *diags, const zp_diag *diag, zp_buf *out, zp_diag_look look);
+/* Appends words from `column` of a line on; where they are wrapped, lines after the first are indented. */
+void zp_diag_words(zp_buf *out, int indent, int column, zp_diag_look look, const char *text);
 /* Draws one source line (its number padded to `gutter` columns) with all its marks; marks[0] is the primary place
  * when has_primary is set. All places lie on this line. */
-void zp_snippet_render(const zp_diags *diags, zp_buf *out, int gutter, bool color, bool has_primary, const place *marks,
-                       int count);
+void zp_snippet_render(const zp_diags *diags, zp_buf *out, int gutter, zp_diag_look look, bool has_primary,
+                       const place *marks, int count);
 
 #endif

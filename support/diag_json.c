@@ -42,7 +42,7 @@ static zp_json *diag_json(zp_arena *arena, const zp_diags *diags, const zp_diag 
     zp_json_set(child, "spans", zp_json_array());
   }
   zp_buf rendered = zp_buf_new(arena);
-  zp_diag_render(diags, diag, &rendered, false);
+  zp_diag_render(diags, diag, &rendered, (zp_diag_look){0});
   zp_json_set_string(object, "rendered", rendered.data);
   return object;
 }

@@ -3,7 +3,11 @@
  * One source line with its underlines is drawn by snippet.c. */
 #include "diag_internal.h"
 
+#include <unistd.h>
+#include <zplan/page.h>
 #include <zplan/quote.h>
+
+#include "page_internal.h"
 
 static const char *on(bool color, const char *escape) { return color ? escape : ""; }
 #define RED "\033[1;31m"
@@ -12,11 +16,25 @@ static const char *on(bool color, const char *escape) { return color ? escape : 
 #define BOLD "\033[1m"
 #define PLAIN "\033[0m"
 
-static void put_heading(const zp_diag *diag, zp_buf *out, bool color) {
+void zp_diag_words(zp_buf *out, int indent, int column, zp_diag_look look, const char *text) {
+  const char *shown = zp_quote_terminal(out->arena, text);
+  if (look.columns == 0 || column + zp_columns(shown) <= look.columns) {
+    zp_buf_puts(out, shown);
+    return;
+  }
+  zp_page page = zp_page_new(out->arena, (zp_screen){.width = look.columns}, 0);
+  page.out = *out;
+  zp_page_words(&page, indent, column, text);
+  *out = page.out;
+}
+
+static void put_heading(const zp_diag *diag, zp_buf *out, zp_diag_look look) {
   bool error = zp_diag_level(diag) == ZP_ERROR;
-  zp_buf_printf(out, "%s%s[%s]%s%s: %s%s\n", on(color, error ? RED : YELLOW), error ? "error" : "warning",
-                zp_code_name(diag->code), on(color, PLAIN), on(color, BOLD),
-                zp_quote_terminal(out->arena, diag->message), on(color, PLAIN));
+  const char *begin = zp_format(out->arena, "%s[%s]", error ? "error" : "warning", zp_code_name(diag->code));
+  zp_buf_printf(out, "%s%s%s%s: ", on(look.color, error ? RED : YELLOW), begin, on(look.color, PLAIN),
+                on(look.color, BOLD));
+  zp_diag_words(out, 2, (int)strlen(begin) + 2, look, diag->message);
+  zp_buf_printf(out, "%s\n", on(look.color, PLAIN));
 }
 
 static int line_of(const zp_diags *diags, zp_span span) {
@@ -40,11 +58,13 @@ static int gutter_width(const zp_diags *diags, const zp_diag *diag) {
   return width;
 }
 
-static void put_arrow(const zp_diags *diags, zp_span span, zp_buf *out, int gutter, bool color) {
+static void put_arrow(const zp_diags *diags, zp_span span, zp_buf *out, int gutter, zp_diag_look look) {
   int line, column;
   zp_diags_locate(diags, span, &line, &column);
-  zp_buf_printf(out, "%*s%s-->%s %s:%d:%d\n", gutter, "", on(color, BLUE), on(color, PLAIN),
-                zp_quote_terminal(out->arena, zp_diags_source_path(diags, span.file)), line, column);
+  zp_buf_printf(out, "%*s%s-->%s ", gutter, "", on(look.color, BLUE), on(look.color, PLAIN));
+  zp_diag_words(out, gutter + 4, gutter + 4, look,
+                zp_format(out->arena, "%s:%d:%d", zp_diags_source_path(diags, span.file), line, column));
+  zp_buf_puts(out, "\n");
 }
 
 /* The places of one diagnostic while they are drawn; `drawn` are done. */
@@ -66,7 +86,8 @@ static int next_line(const zp_diags *diags, const picture *p, int file) {
 }
 
 /* Draws the places on one line together. */
-static void put_line(const zp_diags *diags, picture *p, int file, int line, zp_buf *out, int gutter, bool color) {
+static void put_line(const zp_diags *diags, picture *p, int file, int line, zp_buf *out, int gutter,
+                     zp_diag_look look) {
   place *marks = ZP_NEW_ARRAY(out->arena, place, p->count);
   int used = 0;
   bool has_primary = false;
@@ -76,55 +97,56 @@ static void put_line(const zp_diags *diags, picture *p, int file, int line, zp_b
     marks[used++] = p->all[i];
     p->drawn[i] = true;
   }
-  zp_snippet_render(diags, out, gutter, color, has_primary, marks, used);
+  zp_snippet_render(diags, out, gutter, look, has_primary, marks, used);
 }
 
 /* All lines of one file that have places, from top to bottom. */
-static void put_file(const zp_diags *diags, picture *p, int file, zp_buf *out, int gutter, bool color) {
+static void put_file(const zp_diags *diags, picture *p, int file, zp_buf *out, int gutter, zp_diag_look look) {
   int before = 0;
   for (int line; (line = next_line(diags, p, file)) != 0; before = line) {
     if (before == 0)
-      zp_buf_printf(out, "%*s %s|%s\n", gutter, "", on(color, BLUE), on(color, PLAIN));
+      zp_buf_printf(out, "%*s %s|%s\n", gutter, "", on(look.color, BLUE), on(look.color, PLAIN));
     else if (line > before + 1)
-      zp_buf_printf(out, "%s...%s\n", on(color, BLUE), on(color, PLAIN));
-    put_line(diags, p, file, line, out, gutter, color);
+      zp_buf_printf(out, "%s...%s\n", on(look.color, BLUE), on(look.color, PLAIN));
+    put_line(diags, p, file, line, out, gutter, look);
   }
 }
 
 /* The file of the primary place, then the others in the order given, each with an arrow to its first place. */
-static void put_snippets(const zp_diags *diags, const zp_diag *diag, zp_buf *out, int gutter, bool color) {
+static void put_snippets(const zp_diags *diags, const zp_diag *diag, zp_buf *out, int gutter, zp_diag_look look) {
   int count = diag->also.len + 1;
   picture p = {ZP_NEW_ARRAY(out->arena, place, count), ZP_NEW_ARRAY(out->arena, bool, count), count};
   p.all[0] = diag->primary;
   for (int i = 1; i < count; i++) p.all[i] = diag->also.data[i - 1];
   for (int i = 0; i < count; i++) {
     if (p.drawn[i] || p.all[i].span.file < 0) continue;
-    put_arrow(diags, p.all[i].span, out, gutter, color);
-    put_file(diags, &p, p.all[i].span.file, out, gutter, color);
+    put_arrow(diags, p.all[i].span, out, gutter, look);
+    put_file(diags, &p, p.all[i].span.file, out, gutter, look);
   }
 }
 
 /* Continuation lines of a note stand under its first word. */
-static void put_footer(const footer *f, zp_buf *out, int gutter, bool color) {
-  zp_buf_printf(out, "%*s%s=%s %s%s%s: ", gutter + 1, "", on(color, BLUE), on(color, PLAIN), on(color, BOLD), f->kind,
-                on(color, PLAIN));
-  for (const char *c = zp_quote_lines(out->arena, f->text); *c; c++) {
-    zp_buf_put(out, c, 1);
-    if (*c == '\n') zp_buf_printf(out, "%*s", gutter + 9, "");
+static void put_footer(const footer *f, zp_buf *out, int gutter, zp_diag_look look) {
+  zp_buf_printf(out, "%*s%s=%s %s%s%s: ", gutter + 1, "", on(look.color, BLUE), on(look.color, PLAIN),
+                on(look.color, BOLD), f->kind, on(look.color, PLAIN));
+  for (const char *line = f->text; line;) {
+    const char *end = strchr(line, '\n');
+    zp_diag_words(out, gutter + 9, gutter + 9, look, end ? zp_strndup(out->arena, line, (size_t)(end - line)) : line);
+    zp_buf_printf(out, "\n%*s", end ? gutter + 9 : 0, "");
+    line = end ? end + 1 : NULL;
   }
-  zp_buf_puts(out, "\n");
 }
 
-void zp_diag_render(const zp_diags *diags, const zp_diag *diag, zp_buf *out, bool color) {
-  put_heading(diag, out, color);
+void zp_diag_render(const zp_diags *diags, const zp_diag *diag, zp_buf *out, zp_diag_look look) {
+  put_heading(diag, out, look);
   int gutter = gutter_width(diags, diag);
-  put_snippets(diags, diag, out, gutter, color);
-  for (int i = 0; i < diag->footers.len; i++) put_footer(&diag->footers.data[i], out, gutter, color);
+  put_snippets(diags, diag, out, gutter, look);
+  for (int i = 0; i < diag->footers.len; i++) put_footer(&diag->footers.data[i], out, gutter, look);
   zp_buf_puts(out, "\n");
 }
 
 /* "2 errors and 1 warning in gpt2.dz" */
-static void put_closing(const zp_diags *diags, zp_buf *out, bool color) {
+static void put_closing(const zp_diags *diags, zp_buf *out, zp_diag_look look) {
   int file = -1, files = 0, warnings = diags->list.len - diags->errors;
   for (int i = 0; i < diags->list.len; i++) {
     int at = diags->list.data[i]->primary.span.file;
@@ -132,25 +154,29 @@ static void put_closing(const zp_diags *diags, zp_buf *out, bool color) {
     file = at;
     files++;
   }
-  zp_buf_printf(out, "%serror%s: %d error%s", on(color, RED), on(color, PLAIN), diags->errors,
-                diags->errors == 1 ? "" : "s");
-  if (warnings) zp_buf_printf(out, " and %d warning%s", warnings, warnings == 1 ? "" : "s");
-  if (files == 1) zp_buf_printf(out, " in %s", zp_quote_terminal(out->arena, zp_diags_source_path(diags, file)));
+  zp_buf text = zp_buf_new(out->arena);
+  zp_buf_printf(&text, "%d error%s", diags->errors, diags->errors == 1 ? "" : "s");
+  if (warnings) zp_buf_printf(&text, " and %d warning%s", warnings, warnings == 1 ? "" : "s");
+  if (files == 1) zp_buf_printf(&text, " in %s", zp_diags_source_path(diags, file));
   int hidden = diags->list.len - diags->shown;
-  if (hidden) zp_buf_printf(out, " (the first %d are shown)", diags->shown);
+  if (hidden) zp_buf_printf(&text, " (the first %d are shown)", diags->shown);
+  zp_buf_printf(out, "%serror%s: ", on(look.color, RED), on(look.color, PLAIN));
+  zp_diag_words(out, 2, 7, look, text.data);
   zp_buf_puts(out, "\n");
 }
 
 void zp_diags_print(zp_diags *diags, FILE *out, bool color) {
+  int fd = fileno(out);
+  zp_diag_look look = {color, isatty(fd) ? zp_screen_of(fd, ZP_COLOR_NEVER).width : 0};
   if (diags->printed == diags->list.len) return;
   zp_arena *scratch = zp_arena_new("diagnostics");
   zp_buf text = zp_buf_new(scratch);
   for (; diags->printed < diags->list.len; diags->printed++) {
     if (diags->shown == ZP_SHOWN_DIAGS) continue;
-    zp_diag_render(diags, diags->list.data[diags->printed], &text, color);
+    zp_diag_render(diags, diags->list.data[diags->printed], &text, look);
     diags->shown++;
   }
-  if (diags->errors) put_closing(diags, &text, color);
+  if (diags->errors) put_closing(diags, &text, look);
   fwrite(text.data, 1, text.len, out);
   fflush(out);
   zp_arena_free(scratch);

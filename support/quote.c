@@ -5,8 +5,6 @@
 #include <zplan/shown.h>
 
 #include <assert.h>
-#include <limits.h>
-#include <unistd.h>
 
 typedef const unsigned char *bytes;
 
@@ -132,31 +130,4 @@ const char *zp_quote_html(zp_arena *arena, const char *text) {
     }
   }
   return out.data ? out.data : "";
-}
-
-void zp_say(FILE *out, const char *format, ...) {
-  assert(out && format);
-  zp_arena *scratch = zp_arena_new("a message");
-  va_list args;
-  va_start(args, format);
-  fputs(zp_quote_lines(scratch, zp_vformat(scratch, format, args)), out);
-  va_end(args);
-  zp_arena_free(scratch);
-}
-
-void zp_say_line(FILE *out, const char *format, ...) {
-  assert(out && format);
-  zp_arena *scratch = zp_arena_new("a line");
-  va_list args;
-  va_start(args, format);
-  fprintf(out, "%s\n", zp_quote_terminal(scratch, zp_vformat(scratch, format, args)));
-  va_end(args);
-  zp_arena_free(scratch);
-}
-
-bool zp_hand_on(FILE *out, const char *text, size_t len) {
-  assert(out && (text || len == 0));
-  if (!isatty(fileno(out))) return fwrite(text, 1, len, out) == len;
-  zp_say(out, "%.*s", (int)(len < INT_MAX ? len : INT_MAX), text);
-  return !ferror(out);
 }

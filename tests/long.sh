@@ -52,6 +52,9 @@ ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
 context|1|16|python3 tests/diff/context.py
 bytes by link class|1|16|python3 tests/diff/links.py
 streams|1|16|python3 tests/diff/streams.py
+sequence|1|16|python3 tests/diff/sequence.py
+sharded state|1|16|python3 tests/diff/zero.py
+Muon|1|16|python3 tests/diff/muon.py
 loss in chunks|1|16|python3 tests/diff/chunked_loss.py
 sparse attention|1|16|python3 tests/diff/sparse.py
 recomputation|1|16|python3 tests/diff/recompute.py

@@ -288,8 +288,9 @@ static void emit_predictions(zp_emit *e) {
       out,
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
       "[ZPR_EXPERT] = %lld, [ZPR_CONTEXT] = %lld},",
-      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert),
+      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert - traffic.routed),
       LL(traffic.context));
+  if (traffic.routed > 0) zp_buf_line(out, "    .expected_routed_bytes = %lld,", LL(traffic.routed));
   emit_across(e);
   if (t->precision == ZP_PREC_MIXED_FP16)
     zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));

@@ -110,8 +110,8 @@ static int run_plan(bench *b, const char *root, int index) {
   const char *log = zp_format(run->arena, "%s/log.jsonl", folder);
   remove(log);
   run->options.log = log;
-  zp_say(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
-         (long long)run->options.steps);
+  zp_say_lines(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len,
+               zp_show_choice(run->arena, &row->choice), (long long)run->options.steps);
   int use = zp_tree_use(run->arena, folder);
   close(lock);
   int status = zp_launch_trainer(run, binary, zp_choice_ranks(&row->choice), true);

@@ -35,7 +35,8 @@ static void print_rows(zp_run_state *run, const zp_calibration *c, const zp_cali
                         : row->value < 1000
                             ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
                             : zp_format(run->arena, "%s%s", zp_show_count(run->arena, row->value), row->unit);
-    zp_say(stdout, "  %-26s %16s %*s   %s\n", row->name, value, old ? 6 : 0, change_of(run->arena, old, row), row->how);
+    zp_say_lines(stdout, "  %-26s %16s %*s   %s\n", row->name, value, old ? 6 : 0, change_of(run->arena, old, row),
+                 row->how);
   }
 }
 
@@ -58,7 +59,7 @@ int zp_cmd_calibrate(zp_run_state *run) {
   const zp_calibration *old = read_old(run->arena, path); /* what this one is compared with, and takes the place of */
   if (!old && !zp_may_replace(run, path, NULL)) return ZP_EXIT_ERROR;
   zp_calibration c = zp_no_measurements(run->arena);
-  zp_say(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
+  zp_say_lines(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
   zp_warn_busy();
   zp_measuring measured = zp_measure_cores(run, seconds, folder, &c);
   if (measured == ZP_MEASURED_NOTHING) return ZP_EXIT_ERROR;
@@ -71,9 +72,9 @@ int zp_cmd_calibrate(zp_run_state *run) {
   zp_result_text(run, "hash", zp_calibration_hash(run->arena, &c));
   print_rows(run, &c, old);
   if (old)
-    zp_say(stdout, "%%: against what %s held before, of %s on %s\n", path, old->date ? old->date : "an unknown day",
-           old->machine ? old->machine : "an unknown machine");
-  zp_say(stdout, "calibration %s written to %s (zplan FILE.dz --calibration %s)\n", zp_calibration_hash(run->arena, &c),
-         path, path);
+    zp_say_lines(stdout, "%%: against what %s held before, of %s on %s\n", path,
+                 old->date ? old->date : "an unknown day", old->machine ? old->machine : "an unknown machine");
+  zp_say_lines(stdout, "calibration %s written to %s (zplan FILE.dz --calibration %s)\n",
+               zp_calibration_hash(run->arena, &c), path, path);
   return measured == ZP_MEASURED_NO_LINKS ? ZP_EXIT_ERROR : ZP_EXIT_OK;
 }

@@ -45,7 +45,7 @@ static bool can_decode(const inference *i, const zp_plan *plan) {
   if (why && i->text)
     zp_report(run->diags, ZP_Z0818, where, "the decoder does not go on with a text position by position: %s", why);
   else if (why)
-    zp_say(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
+    zp_say_lines(stderr, "every token takes a pass over the whole sample: %s%s%s\n", why, *place ? ", " : "", place);
   return !why;
 }
 
@@ -279,9 +279,11 @@ static bool write_request(inference *i) {
 static void tell_speed(const inference *i, const zp_json *answer) {
   double prompt_s = zp_json_get_real(answer, "prompt_s", 0), text_s = zp_json_get_real(answer, "text_s", 0);
   long long prompts = zp_json_get_int(answer, "prompt_tokens", 0), tokens = zp_json_get_int(answer, "text_tokens", 0);
-  fprintf(stderr, "prompts of %lld tokens in %.3f s", prompts, prompt_s);
-  if (tokens > 0 && text_s > 0) fprintf(stderr, ", %lld more at %.4g tokens/s", tokens, (double)tokens / text_s);
-  fprintf(stderr, i->decodes && !i->run->options.no_cache ? "\n" : ", without kept keys and values\n");
+  zp_buf line = zp_buf_new(i->run->arena);
+  zp_buf_printf(&line, "prompts of %lld tokens in %.3f s", prompts, prompt_s);
+  if (tokens > 0 && text_s > 0) zp_buf_printf(&line, ", %lld more at %.4g tokens/s", tokens, (double)tokens / text_s);
+  zp_say_line(stderr, "%s%s", line.data,
+              i->decodes && !i->run->options.no_cache ? "" : ", without kept keys and values");
 }
 
 static void print_answer(const inference *i, zp_json *answer) {
@@ -325,13 +327,13 @@ static void show_losses(const inference *i, zp_json *answer, const zp_json *loss
     const char *name = last->nodes.data[last->tensors.data[last->losses.data[k]].producer].name;
     const zp_json *one = zp_json_get(losses, name);
     if (isnan(zp_json_get_real(one, "loss", NAN)))
-      zp_say(stdout, "%s  no label\n", name);
+      zp_say_lines(stdout, "%s  no label\n", name);
     else if (zp_json_get(one, "rows"))
-      zp_say(stdout, "%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
-             (long long)zp_json_get_int(one, "rows", 0));
+      zp_say_lines(stdout, "%s  loss %.6f  %lld rows\n", name, zp_json_get_real(one, "loss", NAN),
+                   (long long)zp_json_get_int(one, "rows", 0));
     else
-      zp_say(stdout, "%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
-             100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
+      zp_say_lines(stdout, "%s  loss %.6f  accuracy %.2f%%  %lld labels\n", name, zp_json_get_real(one, "loss", NAN),
+                   100 * zp_json_get_real(one, "accuracy", NAN), (long long)zp_json_get_int(one, "labels", 0));
   }
   zp_json_free(answer);
 }
@@ -403,9 +405,10 @@ int zp_cmd_eval(zp_run_state *run) {
     zp_json_free(answer);
     return finish(&i, status);
   }
-  zp_say(stdout, "loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
-         100 * zp_json_get_real(answer, "accuracy", NAN), (long long)zp_json_get_int(answer, "tokens", 0),
-         zp_model_reads_tokens(i.spec->model) ? "tokens" : "labels", (long long)zp_json_get_int(answer, "samples", 0));
+  zp_say_lines(stdout, "loss %.6f  perplexity %.4f  accuracy %.2f%%  %lld %s of %lld samples\n", loss, exp(loss),
+               100 * zp_json_get_real(answer, "accuracy", NAN), (long long)zp_json_get_int(answer, "tokens", 0),
+               zp_model_reads_tokens(i.spec->model) ? "tokens" : "labels",
+               (long long)zp_json_get_int(answer, "samples", 0));
   zp_json_free(answer);
   return finish(&i, status);
 }

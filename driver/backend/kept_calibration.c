@@ -108,7 +108,7 @@ static void lock_place(const kept_place *place) {
   const struct timespec pause = {.tv_nsec = 200000000};
   for (int i = 0; place->folder >= 0 && i < WAIT_SECONDS * 5; i++) {
     if (flock(place->folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    if (i == 0) zp_say(stderr, "zplan: another zplan is measuring this machine: waiting for it\n");
+    if (i == 0) zp_say_lines(stderr, "zplan: another zplan is measuring this machine: waiting for it\n");
     nanosleep(&pause, NULL);
   }
 }
@@ -146,17 +146,17 @@ static const zp_calibration *measure(zp_run_state *run, const kept_place *place)
   zp_calibration *c = ZP_NEW(arena, zp_calibration);
   *c = zp_no_measurements(arena);
   double seconds = seconds_to_measure(), begin = now_s();
-  zp_say(stderr,
-         "zplan: measuring this machine for about %.0f s, once, for the times of plans (--calibration none: do "
-         "without)\n",
-         seconds);
+  zp_say_lines(stderr,
+               "zplan: measuring this machine for about %.0f s, once, for the times of plans (--calibration none: do "
+               "without)\n",
+               seconds);
   zp_warn_busy();
   zp_diags *of_files = run->diags; /* places of what is built are places in these */
   run->diags = zp_diags_new(arena);
   zp_measuring measured = zp_measure_cores(run, seconds, NULL, c);
   run->diags = of_files; /* what failed was shown; the training needs no calibration */
   if (measured == ZP_MEASURED_NOTHING) {
-    zp_say(stderr, "zplan: times of plans are estimates from library numbers\n");
+    zp_say_lines(stderr, "zplan: times of plans are estimates from library numbers\n");
     return NULL;
   }
   const char *hash = zp_calibration_hash(arena, c), *why_not;
@@ -165,10 +165,12 @@ static const zp_calibration *measure(zp_run_state *run, const kept_place *place)
   else
     why_not = keep(arena, place, c);
   if (why_not)
-    zp_say(stderr, "zplan: calibration %s, measured in %.0f s, is not kept, and the next run measures again: %s\n",
-           hash, now_s() - begin, why_not);
+    zp_say_lines(stderr,
+                 "zplan: calibration %s, measured in %.0f s, is not kept, and the next run measures again: %s\n", hash,
+                 now_s() - begin, why_not);
   else
-    zp_say(stderr, "zplan: calibration %s, measured in %.0f s, is kept in %s\n", hash, now_s() - begin, place->path);
+    zp_say_lines(stderr, "zplan: calibration %s, measured in %.0f s, is kept in %s\n", hash, now_s() - begin,
+                 place->path);
   return c;
 }
 
@@ -213,10 +215,10 @@ static const zp_calibration *kept_or_measured(zp_run_state *run) {
     c = find_kept(run->arena, &place, &why);
   }
   if (c)
-    zp_say(stderr, "zplan: calibration %s of %s, kept in %s\n", zp_calibration_hash(run->arena, c), c->date,
-           place.path);
+    zp_say_lines(stderr, "zplan: calibration %s of %s, kept in %s\n", zp_calibration_hash(run->arena, c), c->date,
+                 place.path);
   else if (why)
-    zp_say(stderr, "zplan: the kept calibration %s is made again: %s\n", place.path, why);
+    zp_say_lines(stderr, "zplan: the kept calibration %s is made again: %s\n", place.path, why);
   if (!c) c = measure(run, &place);
   if (place.folder >= 0) close(place.folder);
   return c;
@@ -228,7 +230,7 @@ bool zp_calibrate_here(zp_run_state *run, zp_spec *spec) {
   if (!zp_can_generate(run, spec)) return false; /* before long work */
   const zp_calibration *c = kept_or_measured(run);
   if (c && !zp_calibration_apply(run->arena, c, spec, &error))
-    zp_say(stderr, "zplan: this calibration cannot be used here, times are estimates from library numbers: %s\n",
-           error);
+    zp_say_lines(stderr, "zplan: this calibration cannot be used here, times are estimates from library numbers: %s\n",
+                 error);
   return true;
 }

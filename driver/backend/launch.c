@@ -169,7 +169,7 @@ static void filter_line(filter *f, const char *line) {
   if (f->in_banner && parse_lost_host(line, f->lost_host, sizeof f->lost_host)) return;
   if (f->in_banner) {
     if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
-      zp_say(stderr, "%s", line), f->spoke_banner = true;
+      zp_say_lines(stderr, "%s", line), f->spoke_banner = true;
     else
       zp_buf_puts(&f->unshown, line);
     return;
@@ -183,7 +183,7 @@ static void filter_line(filter *f, const char *line) {
   if (is_mpi_chatter(line))
     zp_buf_puts(&f->unshown, line);
   else
-    zp_say(stderr, "%s", line);
+    zp_say_lines(stderr, "%s", line);
 }
 
 /* Who is stopped and asked to end is continued, as service managers do it. Ranks of a run that failed, or was asked a
@@ -199,7 +199,7 @@ static void look_after(filter *f) {
   if (f->end_ms == 0 && f->grace_s > 0 && (f->spoke || at_once)) f->end_ms = now + 1000 * (int64_t)f->grace_s;
   if (f->end_ms == 0 || now < f->end_ms) return;
   f->end_ms = INT64_MAX;
-  if (zp_kill_descendants() > 0) fprintf(stderr, "note: what was left %d s later was killed\n", f->grace_s);
+  if (zp_kill_descendants() > 0) zp_say_lines(stderr, "note: what was left %d s later was killed\n", f->grace_s);
 }
 
 /* Lines of the pipe until nobody has its other end, and what is due between them. */
@@ -316,7 +316,7 @@ static int exit_status(zp_run_state *run, const ending *e, const filter *f, int 
   report_death(run, e, f, ranks);
   bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0 || f->lost_host[0];
   if (e->code && !said && f->unshown.len)
-    zp_say(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
+    zp_say_lines(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->unshown.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
   if (f->failed || f->lost_host[0] || (f->spoke && e->signal)) return ZP_EXIT_TRAINER;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
@@ -351,7 +351,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
     close(fds[1]);
     setpgid(0, 0);
     execvp(argv.data[0], (char *const *)(void *)argv.data);
-    zp_say(stderr, "error[Z0704]: cannot start %s: %s\n", argv.data[0], strerror(errno));
+    zp_say_lines(stderr, "error[Z0704]: cannot start %s: %s\n", argv.data[0], strerror(errno));
     _exit(ZP_EXIT_NO_TOOL);
   }
   close(fds[1]);

@@ -81,7 +81,7 @@ static void become(const char *const *argv, double seconds, const int *fds, pid_
   close(fds[0]);
   close(fds[1]);
   execvp(argv[0], (char *const *)(void *)argv);
-  zp_say(stderr, "error[Z0704]: cannot start %s: %s\n", argv[0], strerror(errno));
+  zp_say_lines(stderr, "error[Z0704]: cannot start %s: %s\n", argv[0], strerror(errno));
   _exit(ZP_EXIT_NO_TOOL);
 }
 
@@ -158,7 +158,7 @@ static zp_measuring measure_links(zp_run_state *run, double seconds, zp_calibrat
   enum { MOST_RANKS = 16, STARTS = 3 };
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
   if (!zp_find_tool(run->arena, "mpirun.openmpi")) {
-    fprintf(stderr, "zplan: there is no mpirun.openmpi: messages between ranks were not measured\n");
+    zp_say_lines(stderr, "zplan: there is no mpirun.openmpi: messages between ranks were not measured\n");
     return ZP_MEASURED_NO_MPI;
   }
   int cores = usable_cores(), all = cores / 2 * 2, status = 0;
@@ -186,7 +186,7 @@ void zp_measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *argv[] = {binary, "gpu", zp_format(run->arena, "%g", seconds / LINK_SHARE), NULL};
   int status = zp_run_measuring(run->arena, argv, seconds, c);
   if (status != 0) {
-    zp_say(stderr, "zplan: the GPU was not measured: %s failed (%s)\n", binary, how_ended(run->arena, status));
+    zp_say_lines(stderr, "zplan: the GPU was not measured: %s failed (%s)\n", binary, how_ended(run->arena, status));
     return;
   }
   zp_calibration_fit_gpu(run->arena, c);
@@ -202,8 +202,8 @@ bool zp_is_busy(double load) { return load > 0.5 * (double)sysconf(_SC_NPROCESSO
 void zp_warn_busy(void) {
   double load = zp_machine_load();
   if (zp_is_busy(load))
-    fprintf(stderr, "warning: the machine is busy (load %.1f on %ld processors): measured times are too long\n", load,
-            sysconf(_SC_NPROCESSORS_ONLN));
+    zp_say_lines(stderr, "warning: the machine is busy (load %.1f on %ld processors): measured times are too long\n",
+                 load, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 /* ---- which machine ---- */

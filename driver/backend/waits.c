@@ -40,7 +40,7 @@ void zp_waits_show(zp_waits *waits, int64_t now_ms, bool at_once) {
     for (int i = 0; i < n && shown < MOST_SHOWN; i++) {
       const zp_wait_line *one = &waits->lines.data[i];
       if (pass == 0 && (one->peer < 0 || waits_itself(waits, one->peer))) continue;
-      zp_say(stderr, "%s", one->text);
+      zp_say_lines(stderr, "%s", one->text);
       if (one->peer >= 0) waits->silent = pass == 0 ? one->peer : -1;
       shown++;
     }

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <unistd.h>
+#include <zplan/library_blocks.h>
 
 static int explain_code(zp_run_state *run, const char *word) {
   zp_diag_code code = zp_code_by_name(zp_format(run->arena, "Z%s", word + 1));
@@ -35,16 +36,24 @@ static bool is_file(const char *word) {
 static int explain_word(zp_run_state *run, const char *word) {
   zp_arena *arena = run->arena;
   const char *text = zp_explain_word(arena, word);
+  zp_library_block block;
+  if (zp_library_block_find(arena, run->options.load.library_dir, word, &block)) {
+    const char *library = zp_library_block_text(arena, &block);
+    text = text ? zp_format(arena, "%s\n%s", text, library) : library;
+  }
   if (text) {
     zp_print_lines(run, stdout, text);
     return ZP_EXIT_OK;
   }
   zp_strings words = zp_explain_words(arena);
+  zp_library_blocks blocks = zp_library_blocks_all(arena, run->options.load.library_dir);
+  for (int i = 0; i < blocks.len; i++) zp_push(arena, &words, blocks.data[i].name);
   const char *near = zp_closest(word, words.data, words.len);
   if (near) return zp_usage_error("nothing is called `%s`; did you mean `%s`?", word, near);
-  return zp_usage_error("`%s` is no file, key, operation, flag or error code; `zplan explain --reference blocks` lists "
-                        "keys",
-                        word);
+  return zp_usage_error(
+      "`%s` is no file, key, operation, block, flag or error code; `zplan explain --reference blocks` lists "
+      "keys",
+      word);
 }
 
 /* Searches once more with the asked-for constraints on top of those of the file. */

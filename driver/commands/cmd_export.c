@@ -32,10 +32,10 @@ static void report(zp_run_state *run, const zp_export *result) {
 
 static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
   if (run->narrowed.len == 0 || plan->certificate.candidates == 0) return;
-  zp_say(stderr,
-         "note: searched among plans that %s can express (limited: ", zp_trainer_title(plan->spec->cluster.trainer));
-  for (int i = 0; i < run->narrowed.len; i++) zp_say(stderr, "%s%s", i ? ", " : "", run->narrowed.data[i]);
-  fputs(")\n", stderr);
+  zp_buf limits = zp_buf_new(run->arena);
+  for (int i = 0; i < run->narrowed.len; i++) zp_buf_printf(&limits, "%s%s", i ? ", " : "", run->narrowed.data[i]);
+  zp_say_line(stderr, "note: searched among plans that %s can express (limited: %s)",
+              zp_trainer_title(plan->spec->cluster.trainer), limits.data);
 }
 
 /* The plan for the program of the format. Where that has none, because it lacks what the plan block wants or needs more

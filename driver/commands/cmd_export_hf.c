@@ -192,10 +192,10 @@ static void note_dropped_tokens(const zp_model *model) {
     for (int i = 0; i < model->segments.data[s].graph->nodes.len; i++) {
       const zp_node *n = &model->segments.data[s].graph->nodes.data[i];
       if (n->op != ZP_OP_DISPATCH || n->attr.slots >= model->sequence) continue;
-      fprintf(stderr,
-              "note: an expert has %lld slots for a sample of %lld here, and tokens beyond them are dropped; in "
-              "transformers none is, so losses differ\n",
-              (long long)n->attr.slots, (long long)model->sequence);
+      zp_say_lines(stderr,
+                   "note: an expert has %lld slots for a sample of %lld here, and tokens beyond them are dropped; in "
+                   "transformers none is, so losses differ\n",
+                   (long long)n->attr.slots, (long long)model->sequence);
       return;
     }
 }
@@ -234,8 +234,8 @@ int zp_export_hf(zp_run_state *run) {
   bool good = prepare(&e, "hf") && take_tokenizer(&e) && zp_weights_export(run->arena, run->diags, &e.job);
   if (!zp_flush_diags(run) || !good) return ZP_EXIT_ERROR;
   note_dropped_tokens(e.spec->model);
-  zp_say(stdout, "%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
-         e.job.map->tensors.len, e.job.dtype);
+  zp_say_lines(stdout, "%s: %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
+               e.job.map->tensors.len, e.job.dtype);
   return ZP_EXIT_OK;
 }
 
@@ -257,7 +257,7 @@ int zp_export_peft(zp_run_state *run) {
     tensors = zp_weights_export_peft(run->arena, run->diags, &job);
   }
   if (!zp_flush_diags(run) || tensors == 0) return ZP_EXIT_ERROR;
-  zp_say(stdout, "%s: adapters for %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
-         tensors, e.job.dtype);
+  zp_say_lines(stdout, "%s: adapters for %s, %d tensors of %s\n", run->options.output, zp_hf_type(e.job.map->imported),
+               tensors, e.job.dtype);
   return ZP_EXIT_OK;
 }

@@ -21,7 +21,6 @@ static void check(void *user, zp_arena *arena, zp_diags *diags, const char *path
 
 int zp_cmd_lsp(zp_run_state *run) {
   if (run->options.files.len) return zp_usage_error("`zplan lsp` takes no file: an editor starts it and sends them");
-  if (run->options.json) return zp_usage_error("`zplan lsp` speaks the language server protocol: it takes no --json");
   run->options.load.library_dir = zp_path_tidy(run->arena, run->options.load.library_dir);
   zp_lsp_host host = {
       .version = zp_version(), .library_dir = run->options.load.library_dir, .check = check, .user = run};

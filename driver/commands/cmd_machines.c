@@ -62,6 +62,6 @@ int zp_cmd_machines(zp_run_state *run) {
     zp_page_put(&page, stdout);
   }
   if (found) return ZP_EXIT_OK;
-  if (!o->json) zp_say(stderr, "no machine has these words; `zplan machines` lists all\n");
+  if (!o->json) zp_say_lines(stderr, "no machine has these words; `zplan machines` lists all\n");
   return ZP_EXIT_ERROR;
 }

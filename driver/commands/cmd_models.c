@@ -68,6 +68,6 @@ int zp_cmd_models(zp_run_state *run) {
     zp_page_put(&page, stdout);
   }
   if (found) return ZP_EXIT_OK;
-  if (!o->json) zp_say(stderr, "no published model has these words; `zplan models` lists all\n");
+  if (!o->json) zp_say_lines(stderr, "no published model has these words; `zplan models` lists all\n");
   return ZP_EXIT_ERROR;
 }

@@ -212,8 +212,8 @@ static int new_text(zp_run_state *run) {
                                data, BATCH, STEPS, word, word);
   int status = write_new(run, path, text);
   if (status != ZP_EXIT_OK) return status;
-  zp_say(stdout, "%s: a GPT of %d layers on the bytes of %d text%s, %d steps\n", path, LAYERS, files->len,
-         files->len == 1 ? "" : "s", STEPS);
+  zp_say_lines(stdout, "%s: a GPT of %d layers on the bytes of %d text%s, %d steps\n", path, LAYERS, files->len,
+               files->len == 1 ? "" : "s", STEPS);
   next(run, "zplan run %s", shell(run, path));
   next(run, "zplan sample out/%s --prompt \"The \"", word);
   return ZP_EXIT_OK;
@@ -338,15 +338,15 @@ static int new_fine_tune(zp_run_state *run) {
                 zp_precision_of(cluster), dropout, word, word);
   int status = write_new(run, path, text.data);
   if (status != ZP_EXIT_OK) return status;
-  zp_say(stdout, "%s: %s of %s parameters, from the weights in %s\n", path, zp_hf_type(imported),
-         zp_show_count(run->arena, (double)zp_model_parameters(model)), folder);
+  zp_say_lines(stdout, "%s: %s of %s parameters, from the weights in %s\n", path, zp_hf_type(imported),
+               zp_show_count(run->arena, (double)zp_model_parameters(model)), folder);
   if (!tokenizer && !arrays)
-    zp_say(stdout, "%s has no tokenizer.json: make the token file with the one that the model was trained with\n",
-           folder);
+    zp_say_lines(stdout, "%s has no tokenizer.json: make the token file with the one that the model was trained with\n",
+                 folder);
   if (arrays)
-    zp_say(stdout,
-           "the model reads arrays: data/NAME.npy for each of its inputs (`zplan data squad`, `pairs`, `jsonl`, "
-           "`table`)\n");
+    zp_say_lines(stdout,
+                 "the model reads arrays: data/NAME.npy for each of its inputs (`zplan data squad`, `pairs`, `jsonl`, "
+                 "`table`)\n");
   else
     next(run, "%s", tokens);
   next(run, "zplan run %s", shell(run, path));
@@ -395,9 +395,9 @@ static int new_plan(zp_run_state *run) {
   zp_buf_puts(&text, zp_pretraining_block(run, imported, model, zp_precision_of(cluster)));
   int status = write_new(run, path, text.data);
   if (status != ZP_EXIT_OK) return status;
-  zp_say(stdout, "%s: %s, %s parameters, on %lld x %s\n", path, known->name,
-         zp_show_count(run->arena, (double)zp_model_parameters(model)),
-         gpus ? (long long)gpus : (long long)cluster->ranks, cluster->node.device.name);
+  zp_say_lines(stdout, "%s: %s, %s parameters, on %lld x %s\n", path, known->name,
+               zp_show_count(run->arena, (double)zp_model_parameters(model)),
+               gpus ? (long long)gpus : (long long)cluster->ranks, cluster->node.device.name);
   next(run, "zplan %s%s", shell(run, path), size);
   return ZP_EXIT_OK;
 }

@@ -21,7 +21,7 @@ static void dump(zp_run_state *run, const zp_plan *plan) {
   }
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment *segment = l->segments[s].segment; /* or a piece of one, where a stage begins inside a layer */
-    zp_say(stdout, "segment %s x %lld\n", segment->name, (long long)segment->count);
+    zp_say_lines(stdout, "segment %s x %lld\n", segment->name, (long long)segment->count);
     if (strcmp(pass, "graph") == 0)
       zp_say(stdout, "%s", zp_graph_text(run->arena, segment->graph));
     else if (strcmp(pass, "shard") == 0)
@@ -96,7 +96,7 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
   if (zp_first_fit(&sizes)) return ZP_EXIT_OK;
   for (int i = 0; i < sizes.len; i++)
     if (sizes.data[i].stopped) return refuse_unknown(run);
-  zp_say(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
+  zp_say_lines(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
   return ZP_EXIT_INFEASIBLE;
 }
 
@@ -131,7 +131,7 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
   zp_status_end();
   if (front.points.len == 0 && front.stopped) return refuse_unknown(run);
   if (front.stopped)
-    fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
+    zp_say_lines(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
   if (front.points.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
     zp_print_no_plan(run, plan);

@@ -85,13 +85,14 @@ static bool is_edited(zp_run_state *run, const zp_plan *plan, const zp_json *jso
 static void say_edited(zp_run_state *run, const zp_plan *plan, const zp_json *json) {
   const zp_estimate *e = &plan->best.estimate;
   double was = zp_json_real(zp_json_get(zp_json_get(json, "estimate"), "step_s"), 0);
-  zp_say(stdout, "%s: sound with the order of its stages (plan %s): %s a step, %s on the fullest device\n",
-         run->options.files.data[0], zp_plan_hash(run->arena, plan->program), zp_show_seconds(run->arena, e->step_s),
-         zp_show_bytes(run->arena, e->peak_bytes));
+  zp_say_lines(stdout, "%s: sound with the order of its stages (plan %s): %s a step, %s on the fullest device\n",
+               run->options.files.data[0], zp_plan_hash(run->arena, plan->program),
+               zp_show_seconds(run->arena, e->step_s), zp_show_bytes(run->arena, e->peak_bytes));
   if (run->options.output) return;
-  zp_say(stdout,
-         "  its other numbers are of the order before (%s a step); -o FILE writes a plan with those of this order\n",
-         zp_show_seconds(run->arena, was));
+  zp_say_lines(
+      stdout,
+      "  its other numbers are of the order before (%s a step); -o FILE writes a plan with those of this order\n",
+      zp_show_seconds(run->arena, was));
 }
 
 /* -o: the plan as it was derived, in a file of its own. */
@@ -121,7 +122,8 @@ int zp_cmd_verify(zp_run_state *run) {
   if (findings.len == 0 && edited)
     say_edited(run, plan, json);
   else if (findings.len == 0)
-    zp_say(stdout, "%s: sound (plan %s)\n", run->options.files.data[0], zp_json_get_string(json, "plan_hash", ""));
+    zp_say_lines(stdout, "%s: sound (plan %s)\n", run->options.files.data[0],
+                 zp_json_get_string(json, "plan_hash", ""));
   if (edited) zp_json_free(proven);
   zp_json_free(json);
   return findings.len ? ZP_EXIT_ERROR : write_derived(run, plan);

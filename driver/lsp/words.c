@@ -3,6 +3,7 @@
 #include "lsp_internal.h"
 
 #include <zplan/buf.h>
+#include <zplan/library_blocks.h>
 #include <zplan/reference.h>
 
 /* Where a request of params.position points to; false after setting the fault. */
@@ -19,11 +20,23 @@ static bool read_place(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault, co
   return true;
 }
 
+/* A block of the library that a model calls, unless the file has one of this name; NULL: it is none. */
+static const char *library_block(zp_lsp *s, const zp_lsp_document *d, const zp_lsp_place *place) {
+  zp_library_block block;
+  if (!place->in_model || place->next != '(') return NULL;
+  if (strstr(d->lines.text, zp_format(s->scratch, "block %s(", place->word))) return NULL;
+  bool found = zp_library_block_find(s->scratch, s->host->library_dir, place->word, &block);
+  return found ? zp_library_block_text(s->scratch, &block) : NULL;
+}
+
 /* A key with what is around it, a call, or a block; NULL: it is a name of the file's own. */
-static const char *explained(zp_arena *arena, const zp_lsp_place *place) {
+static const char *explained(zp_lsp *s, const zp_lsp_document *d, const zp_lsp_place *place) {
+  zp_arena *arena = s->scratch;
   const char *key = zp_format(arena, "%s.%s", place->around, place->word);
   if (place->next == '=') return zp_reference_find(arena, key);
   if (place->next != '(' && place->next != '{') return NULL;
+  const char *block = library_block(s, d, place);
+  if (block) return block;
   const char *page = zp_reference_find(arena, place->word), *head = zp_format(arena, "%s: ", place->word);
   if (page && strncmp(page, head, strlen(head)) == 0) return page;
   return place->next == '{' ? zp_reference_find(arena, key) : NULL;
@@ -33,7 +46,7 @@ zp_json *zp_lsp_hover(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault) {
   const zp_lsp_document *d;
   zp_lsp_place place;
   if (!read_place(s, params, fault, &d, &place) || place.silent || !*place.word) return NULL;
-  const char *text = explained(s->scratch, &place);
+  const char *text = explained(s, d, &place);
   if (!text) return NULL;
   zp_json *hover = zp_json_object(), *contents = zp_json_set(hover, "contents", zp_json_object());
   zp_json_set_string(contents, "kind", s->markdown ? "markdown" : "plaintext");
@@ -81,5 +94,11 @@ zp_json *zp_lsp_completion(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault
             zp_format(s->scratch, "%s%s%s", row->type, *row->range ? ": " : "", row->range), row->meaning);
     }
   }
+  zp_library_blocks blocks = {0};
+  if (place.in_model) blocks = zp_library_blocks_all(s->scratch, s->host->library_dir);
+  for (int i = 0; i < blocks.len; i++)
+    offer(items, blocks.data[i].name, ITEM_FUNCTION, blocks.data[i].heading,
+          zp_format(s->scratch, "use std.%s%s%s", blocks.data[i].file, *blocks.data[i].comment ? ": " : "",
+                    blocks.data[i].comment));
   return items;
 }

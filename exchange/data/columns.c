@@ -218,10 +218,10 @@ void zp_columns_tell(const zp_columns *c) {
   for (int i = 0; i < c->arrays.len; i++) {
     const column_array *a = &c->arrays.data[i];
     if (!a->labels)
-      zp_say(stdout, "  %s: %d number%s a row\n", a->name, a->count, a->count == 1 ? "" : "s");
+      zp_say_lines(stdout, "  %s: %d number%s a row\n", a->name, a->count, a->count == 1 ? "" : "s");
     else if (a->names.len > 0)
-      zp_say(stdout, "  %s: a label a row, %d names (%s.classes.txt)\n", a->name, a->names.len, a->name);
+      zp_say_lines(stdout, "  %s: a label a row, %d names (%s.classes.txt)\n", a->name, a->names.len, a->name);
     else
-      zp_say(stdout, "  %s: a label a row\n", a->name);
+      zp_say_lines(stdout, "  %s: a label a row\n", a->name);
   }
 }

@@ -111,9 +111,11 @@ bool zp_documents_write(zp_documents *d, zp_out_folder *out) {
 void zp_documents_tell(const zp_documents *d) {
   int64_t filled = 0;
   for (int i = 0; i < d->lengths.len; i++) filled += d->lengths.data[i];
-  zp_say(stdout, "  tokens, lengths%s%s: %d samples of %lld tokens from %lld texts, %.1f %% of them filled\n",
-         d->labelled ? "" : ", labels", d->apart ? ", documents, positions" : "", d->lengths.len, (long long)d->length,
-         (long long)d->count, d->lengths.len ? 100 * (double)filled / ((double)d->lengths.len * (double)d->length) : 0);
-  if (d->cut > 0) fprintf(stderr, "note: %lld texts are cut at %lld tokens\n", (long long)d->cut, (long long)d->length);
-  if (d->empty > 0) fprintf(stderr, "note: %lld empty texts are left out\n", (long long)d->empty);
+  zp_say_lines(stdout, "  tokens, lengths%s%s: %d samples of %lld tokens from %lld texts, %.1f %% of them filled\n",
+               d->labelled ? "" : ", labels", d->apart ? ", documents, positions" : "", d->lengths.len,
+               (long long)d->length, (long long)d->count,
+               d->lengths.len ? 100 * (double)filled / ((double)d->lengths.len * (double)d->length) : 0);
+  if (d->cut > 0)
+    zp_say_lines(stderr, "note: %lld texts are cut at %lld tokens\n", (long long)d->cut, (long long)d->length);
+  if (d->empty > 0) zp_say_lines(stderr, "note: %lld empty texts are left out\n", (long long)d->empty);
 }

@@ -230,11 +230,12 @@ static void tell(const pairs *p) {
   const zp_data_job *o = p->job;
   int other = 0;
   for (int i = 0; i < p->other.len; i++) other += p->other.data[i];
-  zp_say(stdout,
-         "%s: %d samples of %d tokens from %d sentences of %d documents, %d with a second part that was drawn (%s, "
-         "vocabulary %lld)\n",
-         o->output, p->lengths.len, p->length, p->sentences.len, p->documents.len, other,
-         o->tokenizer ? o->tokenizer : "bytes", (long long)zp_marks_vocabulary(&p->marks));
+  zp_say_lines(
+      stdout,
+      "%s: %d samples of %d tokens from %d sentences of %d documents, %d with a second part that was drawn (%s, "
+      "vocabulary %lld)\n",
+      o->output, p->lengths.len, p->length, p->sentences.len, p->documents.len, other,
+      o->tokenizer ? o->tokenizer : "bytes", (long long)zp_marks_vocabulary(&p->marks));
 }
 
 static bool check_mask(pairs *p) {

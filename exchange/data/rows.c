@@ -67,8 +67,8 @@ static bool read_files(maker *m) {
     zp_say_line(stderr, "note: %lld rows that cannot be read are left out, the first: %s", (long long)m->job->rows.bad,
                 m->job->rows.first_bad);
   if (m->job->rows.mended > 0)
-    fprintf(stderr, "note: %lld characters that no text holds (\\u0000, halves of surrogate pairs) are U+FFFD\n",
-            (long long)m->job->rows.mended);
+    zp_say_lines(stderr, "note: %lld characters that no text holds (\\u0000, halves of surrogate pairs) are U+FFFD\n",
+                 (long long)m->job->rows.mended);
   return ok;
 }
 
@@ -76,10 +76,10 @@ static bool make_shard(maker *m) {
   const zp_data_job *o = m->job;
   m->shard = zp_shard_open(m->job, zp_texts_vocabulary(&m->texts), 1);
   if (!m->shard || !zp_shard_close(m->shard, read_files(m))) return false;
-  zp_say(stdout, "%s: %lld tokens of %lld texts (%s, vocabulary %lld)\n", o->output,
-         (long long)zp_shard_tokens(m->shard), (long long)(m->rows - m->empty), o->tokenizer ? o->tokenizer : "bytes",
-         (long long)zp_texts_vocabulary(&m->texts));
-  if (m->empty > 0) fprintf(stderr, "note: %lld empty texts are left out\n", (long long)m->empty);
+  zp_say_lines(stdout, "%s: %lld tokens of %lld texts (%s, vocabulary %lld)\n", o->output,
+               (long long)zp_shard_tokens(m->shard), (long long)(m->rows - m->empty),
+               o->tokenizer ? o->tokenizer : "bytes", (long long)zp_texts_vocabulary(&m->texts));
+  if (m->empty > 0) zp_say_lines(stderr, "note: %lld empty texts are left out\n", (long long)m->empty);
   return true;
 }
 
@@ -91,10 +91,10 @@ static bool make_arrays(maker *m) {
   if (!out) return false;
   bool good = read_files(m) && (!m->documents || zp_documents_write(m->documents, out));
   if (!zp_out_close(out, good && zp_columns_write(m->arrays, out))) return false;
-  zp_say(stdout, "%s: %lld rows%s%s\n", o->output, (long long)m->rows, o->field ? ", texts in " : "",
-         !o->field      ? ""
-         : o->tokenizer ? o->tokenizer
-                        : "bytes");
+  zp_say_lines(stdout, "%s: %lld rows%s%s\n", o->output, (long long)m->rows, o->field ? ", texts in " : "",
+               !o->field      ? ""
+               : o->tokenizer ? o->tokenizer
+                              : "bytes");
   if (m->documents) zp_documents_tell(m->documents);
   zp_columns_tell(m->arrays);
   return true;

@@ -243,18 +243,21 @@ static bool write_arrays(squad *s) {
 static void tell(const squad *s) {
   const zp_data_job *o = s->job;
   int64_t vocabulary = zp_marks_vocabulary(&s->marks);
-  zp_say(
+  zp_say_lines(
       stdout,
       "%s: %d samples of %lld tokens from %lld questions, %lld with an answer, which %lld samples hold (%s, vocabulary "
       "%lld)\n",
       o->output, s->lengths.len, (long long)s->length, (long long)s->questions, (long long)s->answered,
       (long long)s->windows, o->tokenizer ? o->tokenizer : "bytes", (long long)vocabulary);
   if (s->cut > 0)
-    fprintf(stderr, "note: %lld questions are cut at %lld tokens\n", (long long)s->cut, (long long)s->length / 4);
+    zp_say_lines(stderr, "note: %lld questions are cut at %lld tokens\n", (long long)s->cut, (long long)s->length / 4);
   if (s->lost.len == 0) return;
-  fprintf(stderr, "warning: %d questions are left out, whose answers are not where the file says:", s->lost.len);
-  for (int i = 0; i < s->lost.len && i < TOLD; i++) zp_say(stderr, " %s", s->lost.data[i]);
-  zp_say(stderr, "%s\n", s->lost.len > TOLD ? " ..." : "");
+  zp_arena *scratch = zp_arena_new("questions");
+  zp_buf ids = zp_buf_new(scratch);
+  for (int i = 0; i < s->lost.len && i < TOLD; i++) zp_buf_printf(&ids, " %s", s->lost.data[i]);
+  zp_say_line(stderr, "warning: %d questions are left out, whose answers are not where the file says:%s%s", s->lost.len,
+              ids.data, s->lost.len > TOLD ? " ..." : "");
+  zp_arena_free(scratch);
 }
 
 zp_data_result zp_data_squad(zp_data_job *job) {

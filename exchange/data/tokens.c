@@ -63,7 +63,7 @@ zp_data_result zp_data_tokens(zp_data_job *o) {
   int64_t vocabulary = zp_texts_vocabulary(&r.texts);
   zp_texts_close(&r.texts);
   if (!ok) return ZP_DATA_FAILED;
-  zp_say(stdout, "%s: %lld tokens (%s, vocabulary %lld)\n", o->output, (long long)zp_shard_tokens(r.out),
-         o->tokenizer ? o->tokenizer : "bytes", (long long)vocabulary);
+  zp_say_lines(stdout, "%s: %lld tokens (%s, vocabulary %lld)\n", o->output, (long long)zp_shard_tokens(r.out),
+               o->tokenizer ? o->tokenizer : "bytes", (long long)vocabulary);
   return ZP_DATA_MADE;
 }

@@ -240,7 +240,16 @@ static bool add_expert_rows(divider *d, const zp_node *node) {
   zp_node copy = *node;
   copy.attr.slots = d->slots[node->in.data[0]];
   zp_graph_add_node(d->to, copy);
+  note_slots(d, node->out.data[0], copy.attr.slots, copy.attr.slots);
   return true;
+}
+
+/* Rows of the rank's positions go to their experts' ranks and come back: on either side a share of the samples'. */
+static bool add_sorted_exchange(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  copy.attr.slots = d->slots[node->in.data[1]];
+  zp_graph_add_node(d->to, copy);
+  return divide(d, node->out.data[0]);
 }
 
 static bool add_sorted_product(divider *d, const zp_node *node) {
@@ -346,7 +355,9 @@ static bool add_node(divider *d, const zp_node *node) {
   if (node->op == ZP_OP_ATTENTION) return add_attention(d, node);
   if (node->op == ZP_OP_ROPE) return add_rope(d, node);
   if (node->op == ZP_OP_TOP_K_GATE) return add_gate(d, node);
-  if (node->op == ZP_OP_EXPERT_ROWS) return add_expert_rows(d, node);
+  if (node->op == ZP_OP_EXPERT_ROWS || node->op == ZP_OP_SPREAD_COUNTS) return add_expert_rows(d, node);
+  if ((node->op == ZP_OP_SPREAD_SLOTS || node->op == ZP_OP_RETURN_SLOTS) && node->in.len > 1)
+    return add_sorted_exchange(d, node);
   if (node->op == ZP_OP_DISPATCH) return add_dispatch(d, node);
   if (node->op == ZP_OP_COMBINE) return add_combine(d, node);
   if (node->op == ZP_OP_BATCHED_MATMUL && node->in.len > 2) return add_sorted_product(d, node);

@@ -47,6 +47,9 @@ typedef struct zp_application {
 /* Where it works on rows sorted by expert: its operands and where experts begin, in[*n_in]; else *n_in stays, and `in`
  * is not written. False after reporting what may not read such rows. */
 bool zp_sorted_operands(const zp_application *application, int in[ZP_MAX_OPERANDS], int *n_in);
+/* Where the experts of sorted rows begin: the last operand of the dispatch that sorted them. Of forward graphs before
+ * experts are spread. */
+int zp_sorted_first(const zp_graph *graph, int tensor);
 /* Is the rule's first result of such rows? */
 bool zp_is_sorted_result(const zp_rule *rule);
 

@@ -24,8 +24,7 @@ static __attribute__((format(printf, 3, 4))) bool fail(const zp_application *a, 
   return false;
 }
 
-/* Where the experts of sorted rows begin: the last operand of the dispatch that sorted them. */
-static int first_of(const zp_graph *graph, int tensor) {
+int zp_sorted_first(const zp_graph *graph, int tensor) {
   for (;;) {
     const zp_node *node = producer_of(graph, tensor);
     assert(node);
@@ -52,7 +51,8 @@ static bool combines_its_own(const zp_application *a) {
   bool dropless = gate && gate->op == ZP_OP_TOP_K_GATE && gate->attr.dropless;
   bool sorted = tensor_of(a, 0)->sorted;
   if (!dropless && !sorted) return true;
-  if (dropless && sorted && producer_of(a->graph, first_of(a->graph, a->in[0]))->in.data[0] == a->in[2]) return true;
+  if (dropless && sorted && producer_of(a->graph, zp_sorted_first(a->graph, a->in[0]))->in.data[0] == a->in[2])
+    return true;
   return fail(a, "combine what `dispatch` made with these slots", "`%s` was not dispatched with `%s`",
               tensor_of(a, 0)->name, tensor_of(a, 2)->name);
 }
@@ -66,7 +66,7 @@ static bool reads_single_rows(const zp_application *a) {
 /* Operands alongside sorted rows: sorted by the same gate, or one number a column. */
 static bool fits(const zp_application *a, int i, int first) {
   const zp_tensor *t = tensor_of(a, i);
-  if (t->sorted) return first_of(a->graph, a->in[i]) == first;
+  if (t->sorted) return zp_sorted_first(a->graph, a->in[i]) == first;
   return t->role == ZP_ROLE_PARAM && t->shape.rank == 1;
 }
 
@@ -77,7 +77,7 @@ static bool may_read(const zp_application *a, int sorted) {
         a, "before `dispatch` and after `combine` every position has its place; so it has with a number for `capacity`",
         "`%s` of `%s`: its rows are sorted by expert (`capacity = dropless`), and known to no position",
         zp_op_name(a->op), name);
-  int first = first_of(a->graph, a->in[sorted]);
+  int first = zp_sorted_first(a->graph, a->in[sorted]);
   for (int i = 0; i < a->n_in; i++)
     if (!fits(a, i, first))
       return fail(a, "both operands come of one `dispatch`, or one is a parameter with a number for every column",
@@ -99,9 +99,9 @@ bool zp_sorted_operands(const zp_application *a, int in[ZP_MAX_OPERANDS], int *n
     first = first_of_gate(a, a->in[1]);
   } else if (a->op == ZP_OP_COMBINE) {
     if (!combines_its_own(a)) return false;
-    if (sorted == 0) first = first_of(a->graph, a->in[0]);
+    if (sorted == 0) first = zp_sorted_first(a->graph, a->in[0]);
   } else if (a->op == ZP_OP_BATCHED_MATMUL && sorted == 0) {
-    first = first_of(a->graph, a->in[0]);
+    first = zp_sorted_first(a->graph, a->in[0]);
   } else if (sorted >= 0) {
     return may_read(a, sorted);
   }
@@ -119,4 +119,19 @@ bool zp_is_sorted_result(const zp_rule *rule) {
   for (int i = 0; i < rule->n_in; i++)
     if (rule->graph->tensors.data[rule->in[i]].sorted) return true;
   return false;
+}
+
+int64_t zp_graph_room(const zp_op_attr *attr) {
+  int64_t experts = attr->experts / attr->parts;
+  return attr->parts * attr->slots * (attr->top_k < experts ? attr->top_k : experts);
+}
+
+zp_sorted_rows zp_graph_sorted_rows(const zp_graph *graph, const zp_node *product, int64_t microbatch) {
+  assert(product->in.len > 2);
+  const zp_tensor *rows = &graph->tensors.data[product->in.data[0]], *first = &graph->tensors.data[product->in.data[2]];
+  const zp_node *maker = producer_of(graph, product->in.data[2]);
+  if (!maker || maker->op != ZP_OP_SPREAD_COUNTS)
+    return (zp_sorted_rows){NULL, zp_shape_rows(&rows->shape, microbatch), first->shape.dim[1]};
+  const zp_op_attr *attr = &maker->attr;
+  return (zp_sorted_rows){maker, microbatch * attr->slots * attr->top_k, attr->experts / attr->parts};
 }

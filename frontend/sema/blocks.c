@@ -175,7 +175,10 @@ bool zp_elab_bind(zp_elab *e, const zp_expr *call, const zp_item *item, const zp
   for (int i = 0; i < item->formals.len; i++) {
     const zp_formal *formal = &item->formals.data[i];
     if (!slots[i].given && !formal->init) {
-      ok = zp_elab_require(e, call, item->name.text, formal->name.text, &slots[i]);
+      zp_diag *d =
+          zp_report(e->diags, ZP_Z0214, call->at, "`%s` needs the argument `%s`", item->name.text, formal->name.text);
+      zp_diag_also(d, formal->name.span, "declared here");
+      ok = false;
     } else if (slots[i].given) {
       formal_class class = class_of(formal);
       if (class == FORMAL_VALUE) ok = bind_value(e, formal, &slots[i].value) && ok;

@@ -3,6 +3,7 @@
 #include "builtins.h"
 
 #include <zplan/buf.h>
+#include <zplan/library_blocks.h>
 
 /* Byte of an attribute, which must have that type. */
 #define AT(type, field) _Generic(((zp_op_attr *)0)->field, type : offsetof(zp_op_attr, field))
@@ -178,18 +179,19 @@ const zp_builtin *zp_builtin_at(int index) { return &builtins[index]; }
 
 bool zp_is_builtin(const char *name) { return find_builtin(name) != NULL; }
 
-/* The file of the library that has a block of this name, "models"; NULL: none has. Only for a message: the text is
- * searched, not read. */
-static const char *find_library(zp_elab *e, const char *name) {
-  static const char *const files[] = {"nn", "models"};
-  const char *error, *begin = zp_format(e->arena, "\nblock %s(", name);
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-    size_t len;
-    const char *path = zp_format(e->arena, "%s/%s.dz", e->library_dir, files[i]);
-    const char *text = zp_read_file(e->arena, path, &len, &error);
-    if (text && strstr(text, begin)) return files[i];
+/* `std.models.llama_layer`, as nodes are written: blocks and operations have no path. */
+static bool help_without_path(zp_elab *e, zp_diag *d, const char *name, const zp_strings *names) {
+  const char *last = strrchr(name, '.');
+  if (!last) return false;
+  for (int i = 0; i < names->len; i++) {
+    if (strcmp(names->data[i], last + 1) != 0) continue;
+    zp_diag_help(d, "write `%s`: operations, and blocks of files that are used, have no path", last + 1);
+    return true;
   }
-  return NULL;
+  zp_library_block block;
+  if (!zp_library_block_find(e->arena, e->library_dir, last + 1, &block)) return false;
+  zp_diag_help(d, "write `%s`, after `use std.%s`", last + 1, block.file);
+  return true;
 }
 
 static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
@@ -197,10 +199,10 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
   for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
   zp_diag *d = zp_report(e->diags, ZP_Z0215, call->at, "no block and no operation is called `%s`", name);
-  const char *library = find_library(e, name);
-  if (library)
-    zp_diag_help(d, "it comes with `use std.%s`", library);
-  else
+  zp_library_block block;
+  if (zp_library_block_find(e->arena, e->library_dir, name, &block))
+    zp_diag_help(d, "it comes with `use std.%s`", block.file);
+  else if (!help_without_path(e, d, name, &names))
     zp_diag_did_you_mean(d, name, names.data, names.len);
   return false;
 }

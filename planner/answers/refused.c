@@ -152,7 +152,7 @@ static const char *rule_words(const refusals *r, rule k) {
     return zp_format(r->arena, "data ranks that do not divide the batch of %lld", (long long)spec->train.batch);
   case RULE_MICROBATCH: return "no allowed micro-batch divides the sequences of a data rank";
   case RULE_EXPERT:
-    dropless = zp_model_dropless_refusal(r->arena, spec->model);
+    dropless = zp_model_dropless_refusal(r->arena, spec->model, pin_of(degree_limit(r, RULE_TENSOR)));
     if (dropless) return dropless;
     return zp_model_has_experts(spec->model)
                ? "no allowed `expert` divides the data ranks and the experts of a tensor rank"

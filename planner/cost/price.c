@@ -55,8 +55,9 @@ static double grouped_s(const pricer *p, const zp_node *node) {
   int eb = p->lowered->compute_bytes;
   double samples = (double)p->lowered->microbatch, experts = (double)first->dim[1], slots = (double)first->dim[2];
   if (node->in.len > 2) { /* sorted rows: one product an expert, of as many as an even load gives it */
-    experts = (double)in_shape(p, node, 2)->dim[1];
-    slots = (double)zp_shape_rows(first, p->lowered->microbatch) / experts;
+    const zp_sorted_rows sorted = zp_graph_sorted_rows(p->graph, node, p->lowered->microbatch);
+    experts = (double)sorted.experts;
+    slots = (double)sorted.rows / experts;
     samples = 1;
   }
   double a = (double)first->dim[3], b;
@@ -91,7 +92,7 @@ static double comm_s(const pricer *p, const zp_step *step) {
   bool choices = step->op == ZP_OP_GATHER_CHOICES;
   const zp_group_link *link = choices ? &p->exchange.context : &p->tensor_link;
   double elements = (double)step->comm_elements, ranks = link->n;
-  double bytes = step->op == ZP_OP_GATHER_STATS || choices ? p->lowered->stat_bytes : p->lowered->compute_bytes;
+  double bytes = zp_step_element_bytes(p->lowered, step);
   switch (zp_step_way(step)) {
   case ZP_WAY_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * bytes);
   case ZP_WAY_ALL_GATHER: return zp_cost_all_gather(link, elements * ranks * bytes);

@@ -375,6 +375,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_int(traffic, "pipeline", t.pipeline);
     zp_json_set_int(traffic, "tie", t.tie);
     zp_json_set_int(traffic, "expert", t.expert);
+    if (t.routed > 0) zp_json_set_int(traffic, "expert_routed", t.routed);
     if (zp_context_ranks(&plan->best.choice) > 1) zp_json_set_int(traffic, "context", t.context);
   } else if (plan->why_not) {
     zp_json_set_string(o, "why_not", plan->why_not);

@@ -149,9 +149,18 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
   return bias_sum_bytes(l, node);
 }
 
+static bool is_routed(const zp_node *node) {
+  return (node->op == ZP_OP_SPREAD_SLOTS || node->op == ZP_OP_RETURN_SLOTS) && node->in.len > 1;
+}
+
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
   if (exchanges_heads(node)) return exchanged_heads(l, node);
   if (node->op == ZP_OP_GATHER_CHOICES) return l->lowered->microbatch * node->attr.experts; /* a rank's counts */
+  if (node->op == ZP_OP_SPREAD_COUNTS) return node->attr.experts;
+  if (is_routed(node)) { /* as many rows as the rank has choices: an even load, of which one rank's share stays */
+    const zp_shape *rows = &l->graph->tensors.data[node->in.data[0]].shape;
+    return l->lowered->microbatch * node->attr.slots * node->attr.top_k * zp_shape_cols(rows);
+  }
   if (zp_op_get_class(node->op) != ZP_CLASS_COMM || node->op == ZP_OP_ENTER) return 0;
   return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
 }
@@ -200,6 +209,7 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   int compute = l->lowered->compute_bytes, sum = l->lowered->spec->cluster.software ? compute : l->lowered->grad_bytes;
   step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, compute, sum); /* others' sums: their profiles */
   step.comm_elements = comm_elements(l, node);
+  step.routed = is_routed(node);
   zp_push(l->scratch, &p->steps, step);
 }
 

@@ -56,6 +56,7 @@ zp_param_kind zp_claimed_kind(const zp_json *buffer);
 void zp_verify_split(zp_verifier *v, const zp_json *segment, int piece, const char *name); /* verify_split.c */
 /* Exchanges of a context group in a piece's entry `segment`. */
 void zp_verify_context(zp_verifier *v, const zp_json *segment, int piece); /* verify_context.c */
+void zp_verify_routed(zp_verifier *v, const zp_json *segment, int piece);  /* verify_routed.c */
 void zp_verify_order(zp_verifier *v);                                      /* verify_order.c */
 
 /* ---- verify_streams.c: tensors that units hand on unchanged ---- */

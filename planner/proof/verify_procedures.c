@@ -144,19 +144,23 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
-/* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it. */
+/* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it, of
+ * counts of rows those of one sample, and of sorted rows the rank's own. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
-  static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats",  "gather_shard",
-                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots",  "return_slots",
-                                           "spread_heads",   "return_heads",       "gather_choices"};
+  static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats",   "gather_shard",
+                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots",   "return_slots",
+                                           "spread_heads",   "return_heads",       "gather_choices", "spread_counts"};
   const char *op = zp_json_get_string(step, "op", "");
   bool choices = strcmp(op, "gather_choices") == 0;
-  const char *counted = strcmp(op, "spread_heads") == 0 || choices ? "out" : "in"; /* heads: where all positions are */
+  bool returned = strcmp(op, "return_slots") == 0 && zp_json_count(zp_json_get(step, "in")) > 1;
+  bool result = strcmp(op, "spread_heads") == 0 || choices || returned; /* heads: where all positions are */
+  const char *counted = result ? "out" : "in";
   const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, counted), 0), -1));
   bool moves = false;
   for (size_t i = 0; i < sizeof collective / sizeof *collective; i++) moves |= strcmp(op, collective[i]) == 0;
   int64_t elements = zp_json_get_int(step, "comm_elements", 0);
-  int64_t expected = moves ? zp_times(zp_claim(in, "rows"), zp_claim(in, "cols")) : 0;
+  int64_t rows = strcmp(op, "spread_counts") == 0 ? 1 : zp_claim(in, "rows");
+  int64_t expected = moves ? zp_times(rows, zp_claim(in, "cols")) : 0;
   if (choices) expected /= p->v->choice.context > 1 ? p->v->choice.context : 1;
   if (elements != expected)
     zp_find(p->v, "%s: step %d (%s) communicates %lld elements, the file says %lld", p->name, s, op, LL(expected),
@@ -358,6 +362,7 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
     check_kept(&forward, &loss);
   }
   zp_verify_context(v, j, index);
+  zp_verify_routed(v, j, index);
   zp_verify_split(v, j, index, backward.name);
 }
 

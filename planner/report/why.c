@@ -105,6 +105,25 @@ static double expert_exchanges(const zp_plan *plan) {
   return (double)p->microbatches * most_s;
 }
 
+/* Sorted rows come as gates send them: what is predicted, and what there is room for. */
+static void explain_routed(zp_buf *out, const zp_plan *plan) {
+  const zp_lowered *lowered = plan->program->lowered;
+  for (int s = 0; s < lowered->n_segments; s++) {
+    const zp_graph *graph = lowered->segments[s].graph;
+    for (int n = 0; n < graph->n_forward; n++) {
+      const zp_op_attr *attr = &graph->nodes.data[n].attr;
+      if (graph->nodes.data[n].op != ZP_OP_SPREAD_COUNTS) continue;
+      zp_buf_printf(
+          out,
+          "Their rows go where gates send them: bytes and seconds are those of an even load, %lld rows a rank "
+          "and micro-batch; memory has room for %lld, all that could come. ",
+          (long long)(lowered->microbatch * attr->slots * attr->top_k),
+          (long long)(lowered->microbatch * zp_graph_room(attr)));
+      return;
+    }
+  }
+}
+
 /* Whole experts on every rank, or all of them cut: the sharder's choice, read off a matrix of experts. */
 static void explain_experts(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
@@ -122,6 +141,7 @@ static void explain_experts(zp_buf *out, const zp_plan *plan) {
   zp_buf_printf(out, "expert %d spreads them over data ranks, whose exchanges %s and take %s%.1f%% of the step. ",
                 expert, link.nodes == 1 ? "stay inside a node" : "cross nodes", c->pipeline > 1 ? "up to " : "",
                 percent(expert_exchanges(plan), plan->best.estimate.step_s));
+  explain_routed(out, plan);
 }
 
 static void explain_context(zp_buf *out, const zp_plan *plan) {

@@ -252,15 +252,15 @@ bool zp_model_drops_tokens(const zp_model *model) {
   return false;
 }
 
-/* A rank would receive as many rows as other ranks' tokens choose its experts. */
-const char *zp_model_dropless_refusal(zp_arena *arena, const zp_model *model) {
-  for (int i = 0; i < model->segments.len; i++) {
+/* Their rows are cut by columns over tensor ranks, and matrices of experts have one dimension that is divided. */
+const char *zp_model_dropless_refusal(zp_arena *arena, const zp_model *model, int tensor) {
+  for (int i = 0; i < model->segments.len && tensor > 1; i++) {
     const zp_graph *graph = model->segments.data[i].graph;
     for (int n = 0; n < graph->nodes.len; n++)
       if (graph->nodes.data[n].op == ZP_OP_TOP_K_GATE && graph->nodes.data[n].attr.dropless)
         return zp_format(arena,
-                         "experts with `capacity = dropless` (`%s`) are not spread over data ranks yet: no plan knows "
-                         "how many rows a rank would receive, which a number for `capacity` bounds",
+                         "experts with `capacity = dropless` (`%s`) are spread over data ranks, or cut over tensor "
+                         "ranks, not both: `tensor` or `expert` is 1",
                          graph->nodes.data[n].name);
   }
   return NULL;
@@ -270,7 +270,7 @@ const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int 
   assert(tensor >= 1 && expert >= 0);
   if (expert == 1) return NULL;
   if (!zp_model_has_experts(model)) return "the model has no experts to spread over data ranks";
-  const char *dropless = zp_model_dropless_refusal(arena, model);
+  const char *dropless = zp_model_dropless_refusal(arena, model, tensor);
   if (dropless) return dropless;
   for (int i = 0; i < model->segments.len; i++) {
     const zp_graph *graph = model->segments.data[i].graph;

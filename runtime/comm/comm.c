@@ -166,6 +166,8 @@ void zpr_comm_finish(zpr *c) {
 
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent_bytes[axis]; }
 
+int64_t zpr_comm_routed_bytes(zpr *c) { return c->state->comm->routed_bytes; }
+
 int64_t zpr_comm_across_bytes(zpr *c, zpr_axis axis) { return c->state->comm->across_bytes[axis]; }
 
 bool zpr_is_elsewhere(const zpr *c, int rank) {

@@ -295,14 +295,15 @@ static void some_experts(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t experts, int64_t n, int64_t k, const void *x,
-                     int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld) {
-  assert(rows >= 0 && rows <= INT_MAX && experts >= 1 && n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t experts, int64_t n, int64_t k,
+                     const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld) {
+  assert(rows >= 0 && rows <= room && room <= INT_MAX && experts >= 1 && n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_operands of = {false, trans, false, rows, n, k, x_ld, trans ? k : n, y_ld, x, w, y};
   ragged_list list = {product_of(c, of), first, experts, rows, x_ld * size, k * n * size, y_ld * size, false};
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_experts, &list);
+  for (int64_t i = rows; i < room; i++) memset((char *)y + i * y_ld * size, 0, (size_t)(n * size));
   check_memory(c);
 }
 

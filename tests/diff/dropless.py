@@ -22,12 +22,21 @@ SLOTS = 2.5  # five experts, of which a token takes two
 STEPS = 4
 
 
-def case(tensor=1, pipeline=1, data=1, more=None, **settings):
-    one = trainings.layout("moe", tensor, pipeline, data, batch=8, more=dict({"model.capacity": SLOTS, "train.dropout": 0}, **(more or {})),
+def case(tensor=1, pipeline=1, data=1, more=None, slots=SLOTS, **settings):
+    one = trainings.layout("moe", tensor, pipeline, data, batch=8, more=dict({"model.capacity": slots, "train.dropout": 0}, **(more or {})),
                            keep=trainings.KEPT + ("train.dropout",), **settings)
     settings = dict(one.settings, **{"model.capacity": DROPLESS})
     return one._replace(name=trainings.name_for("moe", settings), settings=tuple(settings.items()))
 
+
+def spread(expert, pipeline=1, data=1, more=None, **settings):
+    """Four experts, spread over data ranks: as many rows travel as choose them."""
+    return case(1, pipeline, data, dict({"plan.expert": expert, "model.n": 4}, **(more or {})), slots=2, **settings)
+
+
+# Scores are all 0 at first, and the lower expert comes first: every token takes experts 0 and 1, which are on the first
+# rank of two. Others receive nothing.
+ONE_RANK_HAS_ALL = {"model.std": 0, "model.corrected": False}
 
 TABLE = [
     case(microbatch=4),
@@ -37,19 +46,29 @@ TABLE = [
     case(2, 2, microbatch=2, more={"model.groups": 1}),
     case(data=2, pipeline=2, schedule="zb_h1", recompute="full", zero=2),
     case(data=2, more={"context": 2, "model.heads": 4, "model.kv_heads": 2}),
+    spread(2, data=2, microbatch=2, zero=1),
+    spread(2, data=2, more=ONE_RANK_HAS_ALL, recompute="full", zero=3),
+    spread(2, data=4, zero=3, recompute="selective"),
+    spread(2, 2, 2, schedule="zb_h1"),
+    spread(4, data=2, more={"context": 2, "model.heads": 4, "model.kv_heads": 2}),
 ]
 
 
 def check_refusals(tally, folder):
     """Each with what would do instead."""
-    model = os.path.join(HERE, "moe.dz")
+    model, pole = os.path.join(HERE, "moe.dz"), os.path.join(folder, "pole.dz")
+    with open(model) as source, open(pole, "w") as changed:
+        changed.write(source.read().replace("silu(a) * b", "silu(a) / b").replace("../../", harness.ROOT + "/"))
+    spread = ("dropout=0", "plan.expert=5", "plan.data=5", "batch=5")
     for what, status, words, settings in (
             ("dropout on sorted rows", 1, "its rows are sorted by expert", ()),
-            ("experts over data ranks", EXIT_NO_PLAN, "a number for `capacity` bounds", ("dropout=0", "plan.expert=5", "plan.data=5", "batch=5")),
+            ("experts over data and tensor ranks", EXIT_NO_PLAN, "`tensor` or `expert` is 1", (*spread, "tensor=2")),
+            ("a pole", EXIT_NO_PLAN, "has a pole at zero", spread),
             ("a GPU", 1, "for CPU clusters only", ("dropout=0",))):
         gpu = ("--cluster", "gpu", "--arch", "host", "-o", os.path.join(folder, "gpu")) if what == "a GPU" else ()
         given = tuple(word for s in ("model.capacity=dropless", *settings) for word in ("--set", s))
-        outcome = harness.zplan("build" if gpu else "plan", model, "--ranks", 5 if "plan.data=5" in settings else 1, *gpu, *given)
+        ranks = 10 if "tensor=2" in settings else 5 if settings == spread else 1
+        outcome = harness.zplan("build" if gpu else "plan", pole if what == "a pole" else model, "--ranks", ranks, *gpu, *given)
         said = " ".join(outcome.err.split())
         tally.check("refused: %s" % what, outcome.status == status and words in said, outcome.tail())
 

@@ -52,8 +52,8 @@ CPU = (
     case("moe", 1, 1, 2, {"plan.expert": 2, "model.n": 8}, zero=2),
 )
 VOLTA = ("--cluster", "volta", "--arch", "host")  # its tensor cores multiply f16 alone, with another instruction
-GPU = (small("gpt", 1, 2, 2, zero=1), small("llama", 2, 1, 1, sequence=True))
-OVERFLOW = (case("gpt", 2, 1, 2), case("gpt", 1, 1, 2, zero=1), case("gpt", 1, 2, 2, zero=2), case("gpt", 1, 1, 2, zero=3))
+GPU = small("gpt", 1, 2, 2, zero=1)  # bf16.py has others
+OVERFLOW = (case("gpt", 2, 1, 2), case("gpt", 1, 2, 2, zero=2), case("gpt", 1, 1, 2, zero=3))
 
 
 def share(model):
@@ -70,7 +70,7 @@ def check_layouts(suite):
                       share(model), "f64 " + model)
     for one in trainings.in_turn(CPU):
         suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
-    for one, words in (*((one, cuda.GPU) for one in trainings.in_turn(GPU)), (small("gpt", 1, 1, 1), VOLTA)):
+    for one, words in ((GPU, cuda.GPU), (small("gpt", 1, 1, 1), VOLTA)):
         want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, words), want, SHARE * bf16.GPU_SHARE, "%s %s" % (words[1], one.name))
     return references
@@ -157,7 +157,7 @@ def check_offload(suite):
         os.makedirs(place)
         scale = ("--set", "loss_scale=dynamic(initial=%d)" % initial)
         plan, why = offload.make_plan(one.model, dict(one.settings, **homes), place, scale)
-        ran = offload.run_plan(plan, place, HALF) if plan else None
+        ran = offload.run_plan(plan, place, 5) if plan else None
         if not suite.tally.check("state off the device, %s" % name, ran and ran.outcome.status == 0, ran.outcome.tail() if ran else why):
             return
         skipped = ran.steps[-1]["skipped"]
@@ -186,23 +186,23 @@ def check_master(suite, result):
 def check_resume(suite):
     """From a scale that overflows, with a window so short that the scale also rises: all of its state matters."""
     more = ("--set", "loss_scale=dynamic(initial=4194304, window=4)")
-    for number, (one, then) in enumerate(((case("gpt", 1, 1, 1), case("gpt", 2, 1, 2, zero=1)), (case("gpt", 1, 1, 2, zero=2), case("gpt", 1, 2, 1)))):
-        _, want, whole = run(suite, one, "whole-%d" % number, STEPS, *more)
-        suite.tally.check("the scale falls and rises", len({record["scale"] for record in want}) > 3 and want[-1]["scale"] != 65536, str(scales(want)))
-        for name, second in (("same", one), ("other", then)):
-            _, first, place = run(suite, one, "half-%d-%s" % (number, name), HALF, *more)
-            with open(os.path.join(harness.step_folder(os.path.join(place, "ck"), HALF), "manifest.json")) as file:
-                manifest = json.load(file)
-            suite.tally.check("manifest", manifest["loss_scale"] == want[HALF]["scale"] and manifest["skipped_steps"] == want[HALF - 1]["skipped"]
-                              and 0 <= manifest["scale_steps"] < 4, str(manifest))
-            outcome, rest, _ = run(suite, second, "half-%d-%s" % (number, name), STEPS, "--resume", *more)
-            suite.tally.check("resumed on %s layout" % name, outcome.status == 0 and len(rest) == STEPS - HALF, outcome.tail())
-            suite.tally.check("resumed on %s layout: scales" % name, scales(rest) == scales(want[HALF:]), str(scales(rest)))
-            error = max(harness.number_error(a["loss"], b["loss"]) for a, b in zip(rest, want[HALF:]))
-            suite.tally.check("resumed on %s layout: losses" % name, error == 0 if one == second else error <= bf16.LOSS * SHARE, "%.1e" % error)
-            for file in ("model.safetensors", "optimizer.safetensors") if one == second else ():
-                paths = [os.path.join(harness.step_folder(os.path.join(folder, "ck"), STEPS), file) for folder in (place, whole)]
-                suite.tally.check("resumed: %s to the last byte" % file, harness.same_bytes(*paths))
+    one, then = case("gpt", 1, 1, 2, zero=2), case("gpt", 2, 2, 1)
+    _, want, whole = run(suite, one, "whole", STEPS, *more)
+    suite.tally.check("the scale falls and rises", len({record["scale"] for record in want}) > 3 and want[-1]["scale"] != 65536, str(scales(want)))
+    for name, second in (("same", one), ("other", then)):
+        _, first, place = run(suite, one, "half-" + name, HALF, *more)
+        with open(os.path.join(harness.step_folder(os.path.join(place, "ck"), HALF), "manifest.json")) as file:
+            manifest = json.load(file)
+        suite.tally.check("manifest", manifest["loss_scale"] == want[HALF]["scale"] and manifest["skipped_steps"] == want[HALF - 1]["skipped"]
+                          and 0 <= manifest["scale_steps"] < 4, str(manifest))
+        outcome, rest, _ = run(suite, second, "half-" + name, STEPS, "--resume", *more)
+        suite.tally.check("resumed on %s layout" % name, outcome.status == 0 and len(rest) == STEPS - HALF, outcome.tail())
+        suite.tally.check("resumed on %s layout: scales" % name, scales(rest) == scales(want[HALF:]), str(scales(rest)))
+        error = max(harness.number_error(a["loss"], b["loss"]) for a, b in zip(rest, want[HALF:]))
+        suite.tally.check("resumed on %s layout: losses" % name, error == 0 if one == second else error <= bf16.LOSS * SHARE, "%.1e" % error)
+        for file in ("model.safetensors", "optimizer.safetensors") if one == second else ():
+            paths = [os.path.join(harness.step_folder(os.path.join(folder, "ck"), STEPS), file) for folder in (place, whole)]
+            suite.tally.check("resumed: %s to the last byte" % file, harness.same_bytes(*paths))
 
 
 def check_refused(suite):

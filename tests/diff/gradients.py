@@ -111,7 +111,7 @@ def run(trainer, checkpoints, steps):
     """(loss of the step, error)."""
     log = os.path.join(checkpoints, "log.jsonl")
     os.makedirs(checkpoints, exist_ok=True)
-    outcome = harness.run([trainer, "--steps", steps, "--resume", "--threads", 1, "--checkpoint", checkpoints, "--log", log], env=trainings.LAUNCH)
+    outcome = harness.run([trainer, "--steps", steps, "--resume", "--threads", 1, "--checkpoint", checkpoints, "--log", log], env=harness.LAUNCH)
     if outcome.status != 0:
         return None, "exit %d\n%s" % (outcome.status, outcome.tail())
     records, _ = harness.read_log(log)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs from NumPy files, as a user meets them. The model is tests/torch/vit.dz, whose numbers are compared with PyTorch there.
 
-- 3 steps and 3 more with --resume are 6 to the last bit, in order and shuffled; another layout goes on within 1e-10;
+- 2 steps and 2 more with --resume, into a second pass over the data, are 4 to the last bit, in order and shuffled; another layout goes on within 1e-10;
 - other data, or the same in another order, is rejected when a run goes on; more samples after the first ones are reported;
 - every layout has the same batches: losses in f64 within 1e-10, of a validation too;
 - images, channels first or last, train as their patches; tokens from arrays train as the same tokens from a text, to the last bit;
@@ -25,7 +25,7 @@ import trainings  # noqa: E402
 
 MODEL = os.path.join(os.path.dirname(HERE), "torch", "vit.dz")
 SAMPLES, PATCHES, PIXELS, CLASSES = 12, 15, 12, 10
-STEPS, HALF = 6, 3
+STEPS, HALF = 4, 2
 EXIT_REFUSED = 1
 LAYOUTS = {"one": {}, "t2p2": {"tensor": 2, "pipeline": 2}, "d2z3": {"plan.data": 2, "zero": 3},
            "t2seq": {"tensor": 2, "sequence": "true"}, "p3z1": {"pipeline": 3, "recompute": '"full"'}}
@@ -120,7 +120,7 @@ def check_layouts(tally, folder, data):
         got = losses_of(steps) + [record["loss"] for record in records if record.get("event") == "validate"]
         reference = reference or got
         error = max(map(harness.number_error, got, reference))
-        tally.check("layout %s: losses" % layout, len(got) == len(reference) == STEPS + 3 and error <= 1e-10, "%.2e" % error)
+        tally.check("layout %s: losses" % layout, len(got) == len(reference) == STEPS + STEPS // 2 and error <= 1e-10, "%.2e" % error)
 
 
 def check_stages(tally, folder):
@@ -229,11 +229,11 @@ def check_eval(tally, folder, data):
 
 
 def check_narrow(tally, folder, data):
-    """f16 with a scale at which the first step is applied; each end also as tensor ranks with shares of the positions."""
+    """f16 with a scale at which the first step is applied; the GPUs are tensor ranks with shares of the positions."""
     fewer_rows = 32 ** 0.5
     for precision, more, share in (("mixed_bf16", (), 1.0), ("mixed_fp16", ("--set", "loss_scale=512"), 0.125)):
         reference = None
-        for layout, gpu in (("one", False), ("t2seq", False), ("one", True), ("t2seq", True)):
+        for layout, gpu in (("one", False), ("t2seq", True)):
             name = "%s %s%s" % (precision, layout, " gpu" if gpu else "")
             place = os.path.join(folder, "gpu" if gpu else "cpu")
             os.makedirs(place, exist_ok=True)

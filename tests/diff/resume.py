@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stopping, going on, and doing it again:
 
-- 10 steps in one go and 5 + 5 with --resume give the same losses and the same checkpoint, byte for byte;
+- 6 steps in one go and 3 + 3 with --resume give the same losses and the same checkpoint, byte for byte;
 - a checkpoint of one layout is continued by any other: f64, equal to the run on one rank within 1e-10;
 - the number of threads changes no bit, nor does running again;
 - manifests are what a reader written from their description expects, whichever ranks wrote the pieces; what a training was told and is told no longer is said;
@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 import trainings  # noqa: E402
 
-STEPS, HALF = 10, 5
+STEPS, HALF, LINK = 6, 3, 2  # LINK: of each layout in a chain
 FILES = ("model.safetensors", "optimizer.safetensors")
 
 LAYOUTS = {
@@ -34,13 +34,17 @@ LAYOUTS = {
     "t3d2e2z1": {"tensor": 3, "plan.data": 2, "plan.expert": 2, "zero": 1},
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
-CHAINS = [("one", "t2"), ("t2", "p2"), ("p2", "d2z1"), ("d2z1", "t2p2"), ("t2p2", "one"), ("t3", "t2d2z1"), ("t2d2z1", "p3")]
+CHAIN = ("one", "t2", "p2", "d2z1", "t2p2", "one", "t3", "t2d2z1", "p3")
 # Experts: whole ones with padding, cut ones, some spread over data ranks, all of them on one rank.
-EXPERT_CHAINS = [("t3", "t2p2"), ("t2p2", "t3d2e2z1"), ("t3d2e2z1", "one")]
+EXPERT_CHAIN = ("t3", "t2p2", "t3d2e2z1", "one")
 
 
-def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False):
-    """resume: True, or a step. (outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
+def saving(every):
+    return ("--set", 'checkpoint.dir="ck"', "--set", "checkpoint.every=%d" % every, "--set", "checkpoint.keep=99")
+
+
+def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False, words=()):
+    """resume: True, or a step. words: of the command. (outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
     settings = dict({"tensor": 1, "pipeline": 1, "plan.data": 1, "plan.expert": 1, "zero": 0}, **LAYOUTS[layout])
     ranks = settings["tensor"] * settings["pipeline"] * settings["plan.data"]
     log = os.path.join(folder, "log.jsonl")
@@ -50,7 +54,7 @@ def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", thr
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, value)]
     command += ["--resume"] if resume is True else ["--resume-from", resume] if resume else []
-    command += ["--", "--checkpoint", os.path.join(folder, checkpoints)]
+    command += [*words, "--", "--checkpoint", os.path.join(folder, checkpoints)]
     if os.path.exists(log):
         os.remove(log)
     outcome = harness.zplan(*command, env=trainings.ENVIRONMENT)
@@ -82,33 +86,23 @@ def same_layout(tally, folder, layout, model):
     tally.check(name + ": checkpoint to the last byte", same_checkpoint(folder, whole, half, STEPS))
 
 
-def other_layout(tally, folder, model, reference, losses, before, after):
-    name = "resume %s checkpoint of %s on %s" % (model, before, after)
-    checkpoints = "chain-%s-%s-%s" % (model, before, after)
-    first, _ = train(folder, before, checkpoints, HALF, model, precision="fp64")
-    second, rest = train(folder, after, checkpoints, STEPS, model, precision="fp64", resume=True)
-    if not (check_run(tally, name, first) and check_run(tally, name, second)):
+def chain(tally, folder, name, model, layouts):
+    """Each layout goes on from the one before it, with what the first trains alone."""
+    reference, checkpoints = "reference-" + name, "chain-" + name
+    outcome, losses = train(folder, layouts[0] if name == "sgd" else "one", reference, LINK * len(layouts), model, precision="fp64", words=saving(LINK))
+    if not check_run(tally, "reference of the chain of %s" % name, outcome):
         return
-    tally.check(name + ": nothing has changed", "has changed" not in second.err, second.tail())
-    error, tensor = harness.model_error(file_of(folder, checkpoints, STEPS, FILES[0]), file_of(folder, reference, STEPS, FILES[0]))
-    tally.check(name + ": parameters", error <= 1e-10, "%.2e (%s)" % (error, tensor))
-    error = max(map(harness.number_error, rest, losses[HALF:]), default=1.0)
-    tally.check(name + ": losses", error <= 1e-10 and len(rest) == STEPS - HALF, "%.2e" % error)
-
-
-def chains(tally, folder, model, pairs):
-    reference = "reference-" + model
-    outcome, losses = train(folder, "one", reference, STEPS, model, precision="fp64")
-    if check_run(tally, "reference of the chains of %s" % model, outcome):
-        for before, after in pairs:
-            other_layout(tally, folder, model, reference, losses, before, after)
-
-
-def without_state(tally, folder):
-    """SGD without momentum has a checkpoint without state; it is continued on other ranks."""
-    outcome, losses = train(folder, "sgd", "reference-sgd", STEPS, precision="fp64")
-    if check_run(tally, "reference of sgd", outcome):
-        other_layout(tally, folder, "gpt", "reference-sgd", losses, "sgd", "sgd-t2d2z1")
+    for number, layout in enumerate(layouts):
+        begin, end = LINK * number, LINK * (number + 1)
+        title = "chain of %s: step %d to %d on %s" % (name, begin, end, layout)
+        outcome, rest = train(folder, layout, checkpoints, end, model, precision="fp64", resume=number > 0, words=saving(LINK))
+        if not check_run(tally, title, outcome):
+            return
+        tally.check(title + ": nothing has changed", "has changed" not in outcome.err, outcome.tail())
+        error, tensor = harness.model_error(file_of(folder, checkpoints, end, FILES[0]), file_of(folder, reference, end, FILES[0]))
+        tally.check(title + ": parameters", error <= 1e-10, "%.2e (%s)" % (error, tensor))
+        error = max(map(harness.number_error, rest, losses[begin:end]), default=1.0)
+        tally.check(title + ": losses", error <= 1e-10 and len(rest) == LINK, "%.2e" % error)
 
 
 def threads_and_repeats(tally, folder):
@@ -133,7 +127,7 @@ def read(path):
 
 def manifests(tally, folder):
     """One rank, tensor and pipeline ranks, ZeRO's shards, experts that are spread; f32 and f64."""
-    for checkpoints, step in (("whole-gpt-one", STEPS), ("half-gpt-t2p2", HALF), ("whole-moe-t3d2e2z1", STEPS), ("chain-gpt-d2z1-t2p2", HALF)):
+    for checkpoints, step in (("whole-gpt-one", STEPS), ("half-gpt-t2p2", HALF), ("whole-moe-t3d2e2z1", STEPS), ("chain-gpt", LINK * (1 + CHAIN.index("d2z1")))):
         place = harness.step_folder(os.path.join(folder, checkpoints), step)
         text, manifest = read(os.path.join(place, "manifest.json")), harness.read_manifest(place)
         lines = text.splitlines(keepends=True)
@@ -149,11 +143,11 @@ def manifests(tally, folder):
 
 CHANGED = (("optimizer", "adamw(lr = 0.004, betas = [0.8, 0.95], eps = 1e-8, weight_decay = 0.2)"), ("steps", "30"), ("clip", "0.5"),
            ("schedule", "linear(warmup = 4, min_lr = 3e-4)"), ("groups", '[group(pattern = "wpe", lr_factor = 0.1)]'))
-NOTES = ("lr has changed since the checkpoint of step 5: 0.003 -> 0.004", "beta1 has changed since the checkpoint of step 5: 0.9 -> 0.8",
-         "lr_factor has changed since the checkpoint of step 5: 1 -> 0.1 to 1", "weight_decay has changed since the checkpoint of step 5: 0.1 -> 0.2", "steps has changed since the checkpoint of step 5: 20 -> 30",
-         "clip has changed since the checkpoint of step 5: 1 -> 0.5", "schedule has changed since the checkpoint of step 5: cosine -> linear",
-         "the model has changed since the checkpoint of step 5: the same parameters, other operations",
-         "model name has changed since the checkpoint of step 5: gpt -> other")
+NOTES = ("lr has changed since the checkpoint of step 3: 0.003 -> 0.004", "beta1 has changed since the checkpoint of step 3: 0.9 -> 0.8",
+         "lr_factor has changed since the checkpoint of step 3: 1 -> 0.1 to 1", "weight_decay has changed since the checkpoint of step 3: 0.1 -> 0.2", "steps has changed since the checkpoint of step 3: 20 -> 30",
+         "clip has changed since the checkpoint of step 3: 1 -> 0.5", "schedule has changed since the checkpoint of step 3: cosine -> linear",
+         "the model has changed since the checkpoint of step 3: the same parameters, other operations",
+         "model name has changed since the checkpoint of step 3: gpt -> other")
 
 
 def changes(tally, folder):
@@ -180,8 +174,7 @@ def damaged(tally, folder):
     """The newest checkpoint is damaged: another is named, and goes on. On two ranks the last one reads the damaged tensor."""
     for layout in ("one", "t2"):
         name = "damaged-" + layout
-        for step in (2, 3, 4):
-            train(folder, layout, name, step, resume=step > 2)
+        train(folder, layout, name, 4, words=saving(1))
         with open(file_of(folder, name, 4, FILES[0]), "r+b") as file:
             file.seek(-1, os.SEEK_END)
             byte = file.read(1)[0]
@@ -204,9 +197,9 @@ def main():
     with harness.Scratch() as folder:
         for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("gpt", "sgd"), ("llama", "t2d2z1"), ("moe", "t3d2e2z1")):
             same_layout(tally, folder, layout, model)
-        chains(tally, folder, "gpt", CHAINS)
-        chains(tally, folder, "moe", EXPERT_CHAINS)
-        without_state(tally, folder)
+        chain(tally, folder, "gpt", "gpt", CHAIN)
+        chain(tally, folder, "moe", "moe", EXPERT_CHAIN)
+        chain(tally, folder, "sgd", "gpt", ("sgd", "sgd-t2d2z1"))  # a checkpoint without state
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
         manifests(tally, folder)

@@ -6,7 +6,7 @@ model is that of one rank.
     sequence.py [--only TEXT] [--verbose]
 
 Layouts of gpt.dz (tied embedding, learned positions, dropout between norms), llama.dz and moe.dz with sequence = true, against one
-rank, with the bounds of tests/support/trainings.py. Every run has --check-memory: arena peaks and bytes sent are the plan's. What must be so for
+rank, with the bounds of tests/support/trainings.py, as many at a time as trainings.in_turn takes. Every run has --check-memory: arena peaks and bytes sent are the plan's. What must be so for
 the test to mean anything is checked too: the plan splits, the trainer gathers and scatters, and tensor ranks that do not divide
 the positions are refused.
 """
@@ -22,7 +22,7 @@ import trainings  # noqa: E402
 SEQUENCE = ("--set", "sequence=true")
 GPU = ("--cluster", "gpu", "--arch", "host")
 NONE, FULL, SELECTIVE = "none", "full", "selective"
-STEPS, GPU_STEPS = 6, 2
+STEPS, GPU_STEPS = 4, 2
 EXIT_NO_PLAN = 3
 
 
@@ -96,7 +96,7 @@ def main():
     with harness.Scratch() as folder:
         check_refusal(tally)
         check_generated(tally, folder)
-        for number, (one, more, steps) in enumerate(CASES):
+        for number, (one, more, steps) in enumerate(trainings.in_turn(CASES, values=lambda case: trainings.values_of(case[0]) | {case[1]})):
             name = one.name + (" on the emulated GPU" if GPU[0] in more else "")
             if options.only not in name:
                 continue

@@ -436,6 +436,7 @@ const zp_oracle zp_oracle_ALL_GATHER_SEQ = {.node = copy};
 const zp_oracle zp_oracle_REDUCE_SCATTER_SEQ = {.node = copy};
 const zp_oracle zp_oracle_SPREAD_SLOTS = {.node = copy};
 const zp_oracle zp_oracle_RETURN_SLOTS = {.node = copy};
+const zp_oracle zp_oracle_SPREAD_COUNTS = {.node = copy};
 const zp_oracle zp_oracle_SPREAD_HEADS = {.node = copy}; /* of a group of one */
 const zp_oracle zp_oracle_RETURN_HEADS = {.node = copy};
 const zp_oracle zp_oracle_GATHER_STATS = {.node = copy};

@@ -218,6 +218,13 @@ def check_bars(tally, case, page):
     tally.check(case.name + ": bars to scale", len(widths) == len(terms) + 1 and all(abs(a - b) < 1 for a, b in zip(widths, right)), "%s %s" % (widths, right))
 
 
+def check_axes(tally, case, page):
+    """No two ticks of an axis read the same."""
+    texts = json.loads(page.run("""JSON.stringify([...document.querySelectorAll('#page svg')].filter(s => s.querySelector('line.grid')).map(s => ['end', 'middle'].map(a =>
+      [...s.querySelectorAll('text.tick[text-anchor=' + a + ']')].map(t => t.textContent))).flat())"""))
+    tally.check(case.name + ": ticks differ", all(len(set(axis)) == len(axis) for axis in texts), str(texts))
+
+
 def check_keys(tally, case, page):
     """What the pointer shows, the keyboard does, too."""
     page.run("document.documentElement.style.scrollBehavior = 'auto'")  # nothing moves meanwhile
@@ -257,6 +264,7 @@ def check_page(tally, case, folder, page, pictures):
     if case.plan:
         check_timeline(tally, case, folder, page)
         check_bars(tally, case, page)
+        check_axes(tally, case, page)
         check_keys(tally, case, page)
 
 

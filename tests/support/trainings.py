@@ -41,9 +41,6 @@ BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
 Training = collections.namedtuple("Training", "name model settings reference words group")
 Result = collections.namedtuple("Result", "error losses norms checkpoint seconds")
 
-# Ranks on one machine: the other networks need not be looked for, and messages of some kB are copied faster through memory
-# that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
-LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none", "loss_chunks": 1,
             "cut": "layer", "rank_order": "tdp", "schedule": "1f1b", "sequence": False, "compress": False}
@@ -96,7 +93,7 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-ENVIRONMENT = dict(LAUNCH, **harness.QUICK)  # of a command that builds and runs a trainer
+ENVIRONMENT = dict(harness.LAUNCH, **harness.QUICK)  # of a command that builds and runs a trainer
 OPTIMIZED = {name: value for name, value in ENVIRONMENT.items() if name not in ("CC", "OMPI_CC")}  # likewise, its C as a user's
 
 
@@ -155,16 +152,16 @@ def sanity(tally, name, want):
 
 # ---- a table of them ----
 
-def in_turn(table, always=(), turn=None):
+def values_of(one):
+    return {(one.model, one.group), *map(str, one.settings), one.words}
+
+
+def in_turn(table, always=(), turn=None, values=values_of):
     """With ZPLAN_TURN=2/3 (tests/run.sh), every third training from the third on, those of `always`, and as many others as it
     takes for every value of every setting to occur: a fault shows with a value or where two meet, so in most trainings that have it.
     What meets only in the others is trained when it is their turn, at another commit; tests/long.sh trains all."""
     current, turns = map(int, (turn or os.environ.get("ZPLAN_TURN", "0/1")).split("/"))
     first = [one for i, one in enumerate(table) if i % turns == current or one in always]
-
-    def values(one):
-        return {(one.model, one.group), *map(str, one.settings), one.words}
-
     seen = set().union(*map(values, first)) if first else set()
     rest = covering.cover([one for one in table if one not in first], lambda one: values(one) - seen)
     return [one for one in table if one in first or one in rest]

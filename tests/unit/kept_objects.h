@@ -21,11 +21,9 @@ static inline uint64_t hash_of_file(zp_arena *arena, uint64_t hash, const char *
   return text ? zp_hash(hash, text, length) : hash;
 }
 
-/* All that texts include, and what compiles them; a sum, because folders list their files in any order. */
-static inline uint64_t hash_of_compiler(zp_arena *arena, const zp_cuda_source *source) {
-  const char *cxx = getenv("CXX");
+/* All that texts include, and what has them compiled; a sum, because folders list their files in any order. */
+static inline uint64_t hash_of_kernels(zp_arena *arena, const zp_cuda_source *source) {
   uint64_t hash = hash_of_file(arena, ZP_HASH_START, ZPLAN_SOURCE_DIR "/codegen/cuda/host.c"), sum = 0;
-  if (cxx) hash = zp_hash(hash, cxx, strlen(cxx));
   for (int i = 0; i <= source->n_include_dirs; i++) {
     const char *path = i > 0 ? source->include_dirs[i - 1] : ZPLAN_SOURCE_DIR "/kernels/include/zplan";
     DIR *folder = opendir(path);
@@ -40,13 +38,16 @@ static inline uint64_t hash_of_compiler(zp_arena *arena, const zp_cuda_source *s
  * `end`. Objects of other kernels than today's are removed. */
 static inline const char *kept_object(zp_arena *arena, const zp_cuda_source *source, const char *end) {
   static const char all[] = ZPLAN_BUILD_DIR "/tests/emulated";
-  unsigned long long now = hash_of_compiler(arena, source);
+  unsigned long long now = hash_of_kernels(arena, source);
   const char *folder = zp_format(arena, "%s/%016llx", all, now);
   mkdir(all, 0777);
   if (mkdir(folder, 0777) == 0 && /* one of the tests that want it makes it, and tidies up */
       system(zp_format(arena, "cd '%s' && ls | grep -v %016llx | xargs rm -rf", all, now)) != 0)
     return NULL;
+  /* Tests that run together have several compilers. */
+  const char *cxx = getenv("CXX");
   uint64_t hash = zp_hash(ZP_HASH_START, source->text, strlen(source->text));
+  if (cxx) hash = hash_of_file(arena, zp_hash(hash, cxx, strlen(cxx)), cxx);
   return zp_format(arena, "%s/%016llx-%d%s%s%s", folder, (unsigned long long)hash, (int)source->dtype,
                    source->watch ? "-watched" : "", source->sanitize ? "-sanitized" : "", end);
 }

@@ -2,8 +2,9 @@
 /* Device kernels compiled for GPUs by NVRTC, which needs no GPU: every text compiles without warnings and without any
  * toolkit header, and keeps its values in registers. Without NVRTC on the machine there is nothing to test, and it says
  * so. NVRTC takes 3 to 9 seconds a text: texts whose code another one has, too, wait for ZPLAN_LONG in the environment
- * (tests/long.sh). */
+ * (tests/long.sh), and those of tensor cores take turns. */
 #include "cuda_objects.h"
+#include "turn.h"
 #include "../../codegen/cuda/nvrtc_calls.h"
 
 /* The log of ptxas, which names registers and spills of every kernel. In the arena. `define`: NULL or an option. */
@@ -211,7 +212,14 @@ Test(kernels_cuda_nvrtc, mma_with_layouts) {
   skip_until_long(); /* smaller tiles, which take fewer registers, of the code below */
   check_mma("sm_80", 64, "-DZPD_BF16", true);
 }
-Test(kernels_cuda_nvrtc, mma_dense) { check_mma("sm_80", 256, "-DZPD_BF16", false); } /* takes most registers */
+static void skip_until_turn(int i) {
+  if (!has_turn(i)) cr_skip_test("the turn of another text of tensor cores");
+}
+
+Test(kernels_cuda_nvrtc, mma_dense) { /* takes most registers */
+  skip_until_turn(0);
+  check_mma("sm_80", 256, "-DZPD_BF16", false);
+}
 Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
   skip_until_long();
   check_mma("sm_90", 128, "-DZPD_BF16", false);
@@ -219,6 +227,7 @@ Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
 }
 
 Test(kernels_cuda_nvrtc, mma_with_all_options) {
+  skip_until_turn(1);
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
                                       NULL};
   check_options("sm_90",
@@ -228,6 +237,7 @@ Test(kernels_cuda_nvrtc, mma_with_all_options) {
 
 /* Where there is NVRTC 12. */
 Test(kernels_cuda_nvrtc, mma_of_volta) {
+  skip_until_turn(2);
   bool all = getenv("ZPLAN_LONG") != NULL;
   check_mma("sm_70", 64, "-DZPD_F16", all); /* with all: also on the tiles of layouts */
   if (all) check_mma("sm_70", 128, "-DZPD_F16", false);

@@ -99,16 +99,16 @@ static int64_t ragged_expert(int64_t row) {
 }
 
 static void check_ragged(zpr *c, bool trans) {
-  enum { R = RAGGED_ROWS, E = RAGGED_EXPERTS, N = 7, K = 6, LDX = K + 2, LDY = N + 3 };
+  enum { R = RAGGED_ROWS, ROOM = R + 3, E = RAGGED_EXPERTS, N = 7, K = 6, LDX = K + 2, LDY = N + 3 };
   zpk_dtype d = c->program->dtype;
-  void *x = matrix(d, R * LDX, 1), *w = matrix(d, E * N * K, 2), *y = matrix(d, R * LDY, 3);
-  void *before = matrix(d, R * LDY, 3);
-  zpr_ragged_gemm(c, trans, R, E, N, K, x, LDX, w, ragged_first, y, LDY);
-  for (int64_t r = 0; r < R; r++)
+  void *x = matrix(d, ROOM * LDX, 1), *w = matrix(d, E * N * K, 2), *y = matrix(d, ROOM * LDY, 3);
+  void *before = matrix(d, ROOM * LDY, 3);
+  zpr_ragged_gemm(c, trans, R, ROOM, E, N, K, x, LDX, w, ragged_first, y, LDY);
+  for (int64_t r = 0; r < ROOM; r++) /* rows after the last one are zero */
     for (int64_t j = 0; j < LDY; j++) {
       int64_t at = ragged_expert(r) * N * K;
       double want = j < N ? 0 : get(d, before, r * LDY + j);
-      for (int64_t e = 0; j < N && e < K; e++)
+      for (int64_t e = 0; j < N && r < R && e < K; e++)
         want += get(d, x, r * LDX + e) * get(d, w, at + (trans ? j * K + e : e * N + j));
       cr_assert_float_eq(get(d, y, r * LDY + j), want, bound_of(d, want), "row %d, column %d", (int)r, (int)j);
     }

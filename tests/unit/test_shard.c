@@ -367,6 +367,36 @@ Test(shard, experts_are_spread_over_data_ranks) {
   }
 }
 
+/* Sorted rows: counts first, then a row for every choice, 2 of 12 tokens; of 4 members' tokens each of a rank's 2
+ * experts could have all. Tensor ranks cut experts, which spreads none. */
+Test(shard, sorted_rows_are_spread_over_data_ranks) {
+  static const model_size size = {STYLE_DROPLESS, 29, 12, 40, 2, 5, 8, 50, false};
+  zp_cluster cluster = cpu_cluster();
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F32, 4);
+  const char *reason = NULL;
+  zp_sharding *s = zp_shard_experts(arena, build_model(arena, &size), &machine, 1, 4, false, &reason);
+  cr_assert(s, "%s", reason);
+  const zp_graph *layer = s->local[LAYER];
+  const zp_node *spread = find(layer, ZP_OP_SPREAD_SLOTS), *product = find(layer, ZP_OP_BATCHED_MATMUL);
+  cr_assert_eq(spread->in.len, 2);
+  const zp_shape *here = &layer->tensors.data[spread->in.data[0]].shape,
+                 *there = &layer->tensors.data[spread->out.data[0]].shape,
+                 *counts = &layer->tensors.data[spread->in.data[1]].shape;
+  cr_expect(here->dim[1] == 12 && here->dim[2] == 2);
+  cr_expect_eq(there->dim[1] * there->dim[2], 4 * 12 * 2);
+  cr_expect_eq(counts->dim[1], 2 + 1 + 2 * 8);
+  zp_sorted_rows rows = zp_graph_sorted_rows(layer, product, 3);
+  cr_expect(rows.counts == find(layer, ZP_OP_SPREAD_COUNTS) && rows.rows == 3 * 12 * 2 && rows.experts == 2);
+  cr_expect_float_eq(zp_node_flop(layer, product, 3), 2.0 * 3 * 12 * 2 * 40 * 50, 0);
+  const zp_graph *both = zp_differentiate(zp_fuse(layer));
+  cr_expect(count(both, ZP_OP_SPREAD_SLOTS) == 2 && count(both, ZP_OP_RETURN_SLOTS) == 2);
+  cr_expect_eq(count(both, ZP_OP_SPREAD_COUNTS), 1);
+  const char *wrong = zp_graph_check(arena, both);
+  cr_expect_null(wrong, "%s", wrong);
+  cr_expect_null(zp_shard_experts(arena, build_model(arena, &size), &machine, 2, 2, false, &reason));
+  cr_expect(strstr(reason, "not both"), "%s", reason);
+}
+
 Test(shard, experts_that_do_not_divide_are_refused) {
   const char *reason = NULL;
   cr_expect_null(spread(1, 3, &reason));

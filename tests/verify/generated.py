@@ -5,7 +5,7 @@
 usage: generated.py      (ZPLAN=path: another binary)
 
 Trainers of the examples for CPU ranks and for an emulated GPU, with tensor and expert ranks, ZeRO 2 and interleaved chunks are generated; every
-C and CUDA file of their folders is read. Shapes in comments, `[B*S, 3*d/2] = [1024, 192]`, are evaluated with the values of the legend at the
+C and CUDA file of their folders is read, and not compiled (tests/diff/examples.py and tests/verify/alone.py do). Shapes in comments, `[B*S, 3*d/2] = [1024, 192]`, are evaluated with the values of the legend at the
 top of their file; those of tables and products must be what the table and the call alongside them say.
 """
 import os
@@ -34,6 +34,13 @@ FOLDERS = (
 COLUMNS = 120
 READ = (".c", ".h", ".cu")
 # Fields of the tables whose values are kinds, and how one in every trainer begins (data are text, tokens or synthetic).
+# In place of compilers: writes what it is asked for, empty.
+NO_COMPILER = """#!/bin/sh
+for word; do
+  [ "$last" != -o ] || : >"$word"
+  last=$word
+done
+"""
 KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": ("ZPR_T", "ZPR_SYNTHETIC"), "dtype": "DTYPE"}
 
 
@@ -149,6 +156,11 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as scratch:
+        compiler = os.path.join(scratch, "cc")
+        with open(compiler, "w", encoding="ascii") as file:
+            file.write(NO_COMPILER)
+        os.chmod(compiler, 0o755)
+        os.environ.update(dict.fromkeys(("CC", "CXX", "OMPI_CC"), compiler))
         for name, example, words in FOLDERS:
             folder = os.path.join(scratch, name.replace(" ", "_"))
             outcome = harness.zplan("build", os.path.join(ROOT, example + ".dz"), *words, "-o", folder)

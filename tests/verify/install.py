@@ -52,7 +52,10 @@ def check_copy(tally, folder):
     outcome = harness.run([sys.executable, os.path.join(harness.ROOT, "tests", "site", "links.py"), documents], cwd=folder)
     tally.check("the guide is installed, and links of the documents work there", outcome.status == 0 and os.path.isfile(
         os.path.join(documents, "docs", "guide", "start.md")), outcome.out)
-    os.environ.pop("ZPLAN_KEPT_KERNELS")  # a folder of the source tree
+    for variable in ("ZPLAN_KEPT_KERNELS", "KEPT_OBJECTS"):  # folders of the source tree
+        os.environ.pop(variable, None)
+    for variable in ("CC", "OMPI_CC", "CXX"):  # copies of quick compilers, which would be hidden, too
+        os.environ[variable] = shutil.copy(harness.QUICK[variable], folder)
     hide = hidden_tree()
     print("the source tree is %s" % ("hidden" if hide else "in sight: mounting is not allowed here"), flush=True)
     examples = os.path.join(moved, "share", "doc", "zplan", "examples")

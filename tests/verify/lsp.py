@@ -392,10 +392,11 @@ def check_hover(tally, server):
         server.close(uri_of(path))
     tally.check("%d words of examples explained as `zplan explain` does" % cases, cases > 200 and not wrong, "; ".join(wrong)[:800])
     text = ("train {\n  batch = 16  # batch = 1\n  optimizer = adamw(lr = 1e-3)\n  data = text(\"batch = 3\")\n"
-            "  checkpoint { every = 5 }  log { every = 1 }\n}\nmodel m(d = 4) {\n  batch = matmul(x, w)\n}\ncluster c { nodes = 2 ")
+            "  checkpoint { every = 5 }  log { every = 1 }\n}\nmodel m(d = 4) {\n  batch = matmul(x, w)\n  y = linear(x, d)\n}\ncluster c { nodes = 2 ")
     server.show("untitled:h.dz", text)
     wanted = {(1, 4): "train.batch", (1, 15): None, (2, 20): "train.optimizer.adamw.lr", (3, 17): None, (4, 16): "train.checkpoint.every",
-              (4, 36): "train.log.every", (7, 3): None, (7, 12): "matmul: operation", (9, 13): "cluster.nodes", (6, 7): None, (0, 7): None}
+              (4, 36): "train.log.every", (7, 3): None, (7, 12): "matmul: operation", (10, 13): "cluster.nodes", (6, 7): None, (0, 7): None,
+              (8, 8): "linear: block of the library; it comes with `use std.nn`"}
     got = {}
     for line, character in wanted:
         hover = server.at("hover", "untitled:h.dz", line, character)
@@ -485,10 +486,19 @@ def check_time(tally):
     server.end()
 
 
+def check_options(tally):
+    """What --help lists is what the verb takes, and --json, which all others take, is not among it."""
+    said = subprocess.run([harness.ZPLAN, "lsp", "--help"], capture_output=True, text=True)
+    tally.check("help lists no --json", said.returncode == 0 and "language server" in said.stdout and "--json" not in said.stdout, said.stdout)
+    refused = subprocess.run([harness.ZPLAN, "lsp", "--json"], capture_output=True, text=True)
+    tally.check("--json is refused", refused.returncode == 2 and "--json" in refused.stderr, refused.stderr)
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
     server = Server()
+    check_options(tally)
     check_examples(tally, server)
     check_errors(tally, server)
     check_edits(tally, server)

@@ -304,11 +304,12 @@ def check_pages(tally):
 def check_words(tally):
     for word, has in (("train.batch", "sequences of an optimizer step"), ("tensor", "tensor parallelism"), ("attention", "kv_heads"), ("plan", "pipeline"),
                       ("train.checkpoint.dir", "folder of the checkpoints"), ("gpus", "--gpus N|auto"), ("verify", "zplan verify"), ("adamw", "betas"),
-                      ("Z0601", "Z0601"), ("sparse.fixed", "patterns")):
+                      ("Z0601", "Z0601"), ("sparse.fixed", "patterns"), ("llama_layer", "use std.models"),
+                      ("linear", "use std.nn")):
         outcome = harness.zplan("explain", word)
         wide = [line for line in outcome.out.splitlines() if len(line) > 80 and not word.startswith("Z")]
         tally.check("explain %s" % word, outcome.status == 0 and has in outcome.out and not wide, outcome.tail() + "".join(wide[:1]))
-    for word, near in (("attentoin", "attention"), ("tesnor", "tensor"), ("train.bacth", "train.batch"), ("gpu_count_of_all_nodes", "is no file, key")):
+    for word, near in (("attentoin", "attention"), ("tesnor", "tensor"), ("train.bacth", "train.batch"), ("lama_layer", "llama_layer"), ("gpu_count_of_all_nodes", "is no file, key")):
         outcome = harness.zplan("explain", word)
         tally.check("explain %s" % word, outcome.status == 2 and near in outcome.err and not outcome.out, outcome.tail())
     outcome = harness.zplan("explain", "--reference", "nothing")

@@ -4,7 +4,7 @@
 
 usage: tamper.py [--mutations N] [ZPLAN]
 
-Makes plans of several shapes, changes one leaf at a time (seeded), and expects `zplan verify` to exit 1 with a reason;
+Makes plans of several shapes, changes some leaves, one at a time (seeded; others at the next commit in tests/run.sh), and expects `zplan verify` to exit 1 with a reason;
 the untouched file must verify. Provenance (certificate, alternatives, sources) is not derived and is left alone.
 """
 import copy
@@ -19,13 +19,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Not a matter of the plan's proof: how it was found and made, where its model's data is, and the mark of a file that nobody has edited.
 FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
 CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
+ROUTED = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1", "--set", "model.capacity=dropless")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
     ("examples/gpt_tiny.dz", "--ranks", "5", "--set", "tensor=2", "--set", "pipeline=2", "--set", "idle=1"),
-    ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1"),
+    ROUTED,
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=2", "--set", "plan.data=2", "--set", 'schedule="zb_h1"', "--set", "zero=3"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2", "--set", "loss_chunks=4"),
@@ -35,7 +36,7 @@ PLANS = (
     CONTEXT,
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
-EXCHANGES = ("spread_heads", "return_heads", "gather_choices")
+EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")
 
 
 def leaves(value, path=()):
@@ -96,18 +97,25 @@ def without_exchange(plan, segment, procedure, number):
 
 
 def edit_exchanges(zplan, plan, folder):
-    """Every exchange of a context group left out, and one on another number of positions. Returns (passed, failed)."""
+    """Every exchange of a context or expert group left out, one of heads on another number of positions, one of sorted rows with less room. Returns
+    (passed, failed)."""
     edited = []
     for s, segment in enumerate(plan["program"]["segments"]):
         for procedure in ("forward", "backward"):
             for number, step in enumerate(segment[procedure]["steps"]):
-                if step.get("op") not in EXCHANGES:
+                if step.get("op") not in EXCHANGES or (step["op"].endswith("_slots") and len(step["in"]) < 2):
                     continue
                 edited.append(("%s without %s" % (procedure, step["op"]), without_exchange(plan, s, procedure, number)))
                 if step["op"] == "spread_heads":
                     other = copy.deepcopy(plan)
                     other["program"]["segments"][s][procedure]["buffers"][step["in"][0]]["rows"] *= 2
                     edited.append(("%s: %s of twice the positions" % (procedure, step["op"]), other))
+                if step["op"] == "spread_slots":
+                    other = copy.deepcopy(plan)
+                    room = other["program"]["segments"][s][procedure]["buffers"][step["out"][0]]
+                    room["bytes"] -= room["bytes"] // room["rows"]
+                    room["rows"] -= 1
+                    edited.append(("%s: %s with less room" % (procedure, step["op"]), other))
     passed = 0
     for what, other in edited:
         name = os.path.join(folder, "exchange.json")
@@ -122,12 +130,12 @@ def edit_exchanges(zplan, plan, folder):
 
 
 def main(argv):
-    count = 60
+    count = 25
     if len(argv) > 2 and argv[1] == "--mutations":
         count = int(argv[2])
         del argv[1:3]
     zplan = argv[1] if len(argv) > 1 else os.path.join(ROOT, "build", "release", "zplan")
-    rng = random.Random(1)
+    rng = random.Random(os.environ.get("ZPLAN_TURN", "1"))
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for case in PLANS:
@@ -143,7 +151,7 @@ def main(argv):
             more, missed = mutate(zplan, plan, folder, rng, count)
             passed += more
             failed += missed
-            if case is CONTEXT:
+            if case in (CONTEXT, ROUTED):
                 more, missed = edit_exchanges(zplan, plan, folder)
                 passed += more
                 failed += missed

@@ -90,6 +90,34 @@ def widths():
         expect("width %d" % columns, status == 0 and want - 12 <= most <= want, (status, most, terminal.text[:500]))
 
 
+def messages(folder):
+    """Errors, usage and one-line answers are wrapped on a terminal, and source lines cut; in a pipe they are as long as they are."""
+    plan, bad = folder + "/m.json", folder + "/bad.dz"
+    subprocess.run([ZPLAN, TINY, "-o", plan], check=True, capture_output=True)
+    with open(bad, "w", encoding="utf-8") as file:
+        file.write("use std.nn\nuse std.hw\nuse std.models\nmodel m(V = 256, S = 128, d = 64) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+                   "\tparam e: [V, d] ~ normal(std = 0.02)\n  x = embedding(tokens, e)\n"
+                   "  x = llama_layer(x, heads = 5, kv_heads = 4, head = 16, ff = 128, window = S)  # \u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\n"
+                   "  output loss = cross_entropy(matmul(rms_norm(x), transpose(e)), labels)\n}\ncluster c { nodes = 2  node = std.hw.h100 }\n"
+                   "train { model = m  data = text(\"*.txt\")  batch = 8  steps = 10  precision = bf16  optimizer = adamw(lr = 1e-3) }\n")
+    cases = (("check", bad), ("verify", plan), ("verify", bad), ("--version",), ("run", bad, "--no-such-option"), ("nonsense",), ("plan", folder))
+    for words in cases:
+        name = " ".join(os.path.basename(word) for word in words)
+        plain = subprocess.run([ZPLAN, *words], capture_output=True, text=True)
+        letters = re.sub(r"\s", "", plain.stdout + plain.stderr)
+        for columns in (20, 40, 80):
+            terminal = Terminal(words, columns)
+            status, lines = terminal.finish(), shown(terminal.text)
+            expect("%s on %d columns" % (name, columns), status == plain.returncode and max(map(len, lines)) <= columns, lines)
+            if bad not in words or words[0] == "run":  # nothing is left out
+                expect("%s on %d columns: words" % (name, columns), re.sub(r"\s", "", "".join(lines)) == letters, lines)
+        expect(name + " in a pipe", words != ("check", bad) or max(map(len, plain.stderr.splitlines())) > 100, plain.stderr)
+    marks = [(lines[i], lines[i + 1]) for i in range(len(lines) - 1) if re.match(r" *\| *\^", lines[i + 1])] if (
+        lines := shown((terminal := Terminal(("check", bad), 40)).read())) else []
+    terminal.process.wait()
+    expect("carets stand under what they mean", {line[mark.index("^"):mark.rindex("^") + 1] for line, mark in marks} >= {"std.hw.h100", "bf16"}, marks)
+
+
 def verbs(folder):
     """Every verb that prints a table: as wide as the screen, words whole in 80 columns, ASCII without a locale, and no complaint of a reader
     that goes away."""
@@ -199,6 +227,7 @@ def trains(folder):
 def main():
     with tempfile.TemporaryDirectory(prefix="zplan-terminal-") as folder:
         widths()
+        messages(folder)
         verbs(folder)
         colours()
         quiet()

@@ -5,12 +5,15 @@
 #include <assert.h>
 #include <zplan/rt.h>
 
-/* One product an expert, of the rows that it has: the last operand says where they begin, of all samples together. */
+/* One product an expert, of the rows that it has: the last operand says where they begin, of all samples together, and
+ * how many come from other ranks where they do. */
 static void print_ragged(zp_frame *f, const zp_step *s) {
   const zp_shape *rows = &zp_frame_tensor(f, s->in.data[0])->shape;
-  int64_t experts = zp_frame_tensor(f, s->in.data[2])->shape.dim[1];
+  const zp_sorted_rows sorted = zp_graph_sorted_rows(f->seg->graph, s->node, 1);
+  int64_t experts = sorted.experts;
   const char *first = zp_frame_name(f, s->in.data[2]),
-             *all = zp_format(f->e->arena, "MICROBATCH * %lld", ZP_LL(rows->dim[1] * rows->dim[2]));
+             *room = zp_format(f->e->arena, "MICROBATCH * %lld", ZP_LL(rows->dim[1] * rows->dim[2])),
+             *all = sorted.counts ? zp_format(f->e->arena, "%s[%lld]", first, ZP_LL(experts)) : room;
   bool trans = s->node->attr.trans;
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
@@ -23,8 +26,8 @@ static void print_ragged(zp_frame *f, const zp_step *s) {
   }
   const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *y = zp_frame_buffer(f, s->out.data[0]);
   bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
-  zp_buf_line(&f->e->out, "zpr_ragged_gemm(c, %s, %s, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %lld);",
-              other ? "true" : "false", all, ZP_LL(experts), ZP_LL(y->cols), ZP_LL(x->cols),
+  zp_buf_line(&f->e->out, "zpr_ragged_gemm(c, %s, %s, %s, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %lld);",
+              other ? "true" : "false", all, room, ZP_LL(experts), ZP_LL(y->cols), ZP_LL(x->cols),
               zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]), first,
               zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
 }
@@ -149,6 +152,27 @@ void zp_print_route(zp_frame *f, const zp_step *s) {
     list = zp_format(f->e->arena, "%s, %s", list,
                      r->args[i] == NOTHING ? "NULL" : zp_frame_name(f, operand_of(s, r->args[i])));
   zp_buf_line(out, "}%s%s);", list, some ? ", p" : "");
+}
+
+static void print_spread(zp_frame *f, const zp_step *s, const char *call, const char *tail) {
+  const zp_op_attr *attr = &s->node->attr;
+  zp_buf_line(&f->e->out,
+              "zpr_%s(c, &(zpr_spread){.experts = %lld, .choices = MICROBATCH * %lld, .room = MICROBATCH * %lld}, %s);",
+              call, ZP_LL(attr->experts / attr->parts), ZP_LL(attr->slots * attr->top_k), ZP_LL(zp_graph_room(attr)),
+              tail);
+}
+
+void zp_print_spread_counts(zp_frame *f, const zp_step *s) {
+  print_spread(f, s, "spread_counts",
+               zp_format(f->e->arena, "%s, MICROBATCH * %lld, %s", zp_frame_name(f, s->in.data[0]),
+                         ZP_LL(zp_frame_tensor(f, s->out.data[0])->shape.dim[1]), zp_frame_name(f, s->out.data[0])));
+}
+
+void zp_print_spread_rows(zp_frame *f, const zp_step *s) {
+  print_spread(f, s, s->op == ZP_OP_SPREAD_SLOTS ? "spread_rows" : "return_rows",
+               zp_format(f->e->arena, "%s, %s, %lld, %s", zp_frame_name(f, s->in.data[1]),
+                         zp_frame_name(f, s->in.data[0]), ZP_LL(zp_frame_buffer(f, s->in.data[0])->cols),
+                         zp_frame_name(f, s->out.data[0])));
 }
 
 void zp_print_expert_load(zp_frame *f, const zp_step *s) {

@@ -39,6 +39,10 @@ static void print_position_grad(zp_frame *f, const zp_step *s) {
 
 /* The slots of one expert for one sample travel together. */
 static void print_exchange(zp_frame *f, const zp_step *s) {
+  if (s->in.len > 1) {
+    zp_print_spread_rows(f, s);
+    return;
+  }
   bool spread = s->op == ZP_OP_SPREAD_SLOTS;
   const zp_shape *there = &zp_frame_tensor(f, spread ? s->out.data[0] : s->in.data[0])->shape;
   zp_buf_line(&f->e->out, "zpr_%s_slots(c, %s, MICROBATCH, %lld, %lld, %s);", spread ? "spread" : "return",
@@ -163,6 +167,7 @@ static zp_step_printer *const printers[ZP_OP_COUNT] = {
     [ZP_OP_REDUCE_SCATTER_SEQ] = print_sequence,
     [ZP_OP_SPREAD_SLOTS] = print_exchange,
     [ZP_OP_RETURN_SLOTS] = print_exchange,
+    [ZP_OP_SPREAD_COUNTS] = zp_print_spread_counts,
     [ZP_OP_SPREAD_HEADS] = print_heads,
     [ZP_OP_RETURN_HEADS] = print_heads,
     [ZP_OP_GATHER_STATS] = print_gather_stats,

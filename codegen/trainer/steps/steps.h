@@ -9,7 +9,8 @@ typedef void zp_step_printer(zp_frame *f, const zp_step *s);
 /* rows.c, products.c, attention.c */
 zp_step_printer zp_print_rows, zp_print_product, zp_print_attention;
 /* experts.c */
-zp_step_printer zp_print_expert_products, zp_print_route, zp_print_expert_load;
+zp_step_printer zp_print_expert_products, zp_print_route, zp_print_expert_load, zp_print_spread_counts,
+    zp_print_spread_rows;
 /* positions.c */
 zp_step_printer zp_print_mean, zp_print_slice, zp_print_slice_grad, zp_print_column, zp_print_concat, zp_print_reduce,
     zp_print_gather, zp_print_unfold;

@@ -81,7 +81,13 @@ static void rule_batched(zp_rule *rule) {
   int64_t k = w->dim[rule->attr.trans ? 2 : 1];
   bool sorted = rule->n_in > 2;
   if (sorted && !zp_want_element(rule, 2, ZP_ELEM_I32)) return;
-  int64_t experts = sorted ? zp_rule_shape(rule, 2)->dim[1] : x->dim[1];
+  int64_t experts = x->dim[1];
+  if (sorted) {
+    const zp_tensor *first = zp_rule_operand(rule, 2);
+    const zp_node *maker = first->producer >= 0 ? &rule->graph->nodes.data[first->producer] : NULL;
+    bool received = maker && maker->op == ZP_OP_SPREAD_COUNTS;
+    experts = received ? maker->attr.experts / maker->attr.parts : first->shape.dim[1];
+  }
   if (w->dim[0] != experts || x->dim[3] != k) {
     zp_rule_fail(rule, ZP_Z0204,
                  "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
@@ -103,12 +109,15 @@ static void parts_batched(zp_parts_pass *pass, const zp_node *node) {
 }
 
 /* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots, or one
- * a choice where they are sorted. */
+ * a choice where they are sorted; of those that come from other ranks as many as an even load brings. */
 static double flop_batched(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  const zp_shape *x = &zp_cost_tensor(graph, node->in.data[0])->shape;
+  double rows = node->in.len > 2 ? (double)zp_graph_sorted_rows(graph, node, microbatch).rows
+                                 : (double)zp_shape_rows(x, microbatch);
   int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD
                       ? zp_shape_cols(&zp_cost_tensor(graph, node->in.data[1])->shape)
                       : zp_shape_cols(&zp_cost_tensor(graph, node->out.data[0])->shape);
-  return 2 * zp_cost_elements(graph, node->in.data[0], microbatch) * (double)other;
+  return 2 * rows * (double)zp_shape_cols(x) * (double)other;
 }
 
 static void diff_batched(zp_diff_pass *pass, const zp_node *node) {

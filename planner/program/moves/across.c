@@ -150,7 +150,7 @@ int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int s
   counter k = counter_of(scratch, program, stage);
   if (m->way == ZP_WAY_COPY || m->ranks < 2 || m->mirrored || zp_machine_nodes(&k.machine) == 1) return 0;
   int64_t elements = m->way == ZP_WAY_SEND ? of_messages(&k, m) : of_groups(&k, m);
-  if (elements == ZP_ACROSS_UNKNOWN) return elements;
+  if (elements == ZP_ACROSS_UNKNOWN || (m->routed && elements > 0)) return ZP_ACROSS_UNKNOWN;
   return elements * m->element_bytes * m->times * m->count - m->spared_bytes;
 }
 

@@ -56,6 +56,7 @@ static void add_sent(void *sum, int stage, const zp_move_list *list) {
                                          [ZP_END_TIED_STAGES] = &t->tie};
     zp_move_end peers = zp_move_peers(m);
     *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
+    if (m->routed) t->routed += zp_move_sent_bytes(m);
     if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES)
       t->average_data += m->share * (double)zp_move_sent_bytes(m);
   }

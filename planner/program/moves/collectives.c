@@ -6,7 +6,7 @@
 #include <zplan/buf.h>
 
 typedef struct sums {
-  int64_t reduced, gathered, scattered, statistics, slots, heads, choices; /* whole arrays, a rank's */
+  int64_t reduced, gathered, scattered, statistics, slots, rows, counts, heads, choices; /* whole arrays, a rank's */
 } sums;
 
 zp_move_way zp_step_way(const zp_step *step) {
@@ -16,6 +16,7 @@ zp_move_way zp_step_way(const zp_step *step) {
       [ZP_OP_GATHER_CHOICES] = ZP_WAY_ALL_GATHER, [ZP_OP_REDUCE_SCATTER_SEQ] = ZP_WAY_REDUCE_SCATTER,
       [ZP_OP_SPREAD_SLOTS] = ZP_WAY_EXCHANGE,     [ZP_OP_RETURN_SLOTS] = ZP_WAY_EXCHANGE,
       [ZP_OP_SPREAD_HEADS] = ZP_WAY_EXCHANGE,     [ZP_OP_RETURN_HEADS] = ZP_WAY_EXCHANGE,
+      [ZP_OP_SPREAD_COUNTS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
@@ -28,8 +29,20 @@ bool zp_step_is_of_context(const zp_step *step) {
          is_step_of(step, ZP_OP_GATHER_CHOICES);
 }
 
+int zp_step_element_bytes(const zp_lowered *l, const zp_step *step) {
+  if (is_step_of(step, ZP_OP_SPREAD_COUNTS)) return sizeof(int32_t);
+  bool facts = is_step_of(step, ZP_OP_GATHER_STATS) || is_step_of(step, ZP_OP_GATHER_CHOICES);
+  return facts ? l->stat_bytes : l->compute_bytes;
+}
+
 bool zp_step_is_exchange(const zp_step *step) {
   return zp_step_way(step) == ZP_WAY_EXCHANGE || zp_step_is_of_context(step);
+}
+
+static int64_t *exchanged(sums *to, const zp_step *step) {
+  if (zp_step_is_of_context(step)) return &to->heads;
+  if (is_step_of(step, ZP_OP_SPREAD_COUNTS)) return &to->counts;
+  return step->routed ? &to->rows : &to->slots;
 }
 
 static void add(sums *to, const zp_step *step, const zp_choice *c) {
@@ -41,7 +54,7 @@ static void add(sums *to, const zp_step *step, const zp_choice *c) {
       *(is_step_of(step, ZP_OP_GATHER_STATS) ? &to->statistics : &to->gathered) += c->tensor * step->comm_elements;
     break;
   case ZP_WAY_REDUCE_SCATTER: to->scattered += step->comm_elements; break;
-  case ZP_WAY_EXCHANGE: *(zp_step_is_of_context(step) ? &to->heads : &to->slots) += step->comm_elements; break;
+  case ZP_WAY_EXCHANGE: *exchanged(to, step) += step->comm_elements; break;
   default: to->reduced += step->comm_elements;
   }
 }
@@ -112,13 +125,17 @@ static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->ch
 
 static void make_experts(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_expert_exchange, ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
-  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, zp_expert_ranks(x->choice), sums_of(x).slots,
-      x->lowered->compute_bytes, emit, user);
+  int n = zp_expert_ranks(x->choice);
+  sums s = sums_of(x);
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, n, s.slots, x->lowered->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, n, s.counts, sizeof(int32_t), emit, user);
+  move.routed = true;
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, n, s.rows, x->lowered->compute_bytes, emit, user);
 }
 
 static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "%d data ranks share their experts and exchange the slots of their samples",
-                   zp_expert_ranks(x->choice));
+  return zp_format(arena, "%d data ranks share their experts and exchange the %s of their samples",
+                   zp_expert_ranks(x->choice), sums_of(x).rows > 0 ? "rows" : "slots");
 }
 
 static const char *refuses_experts(const zp_choice *c, const zp_spec *spec) {

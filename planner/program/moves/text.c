@@ -35,7 +35,9 @@ static const char *units_text(zp_arena *arena, const zp_program *p, int stage, c
 zp_move_words zp_move_in_words(zp_arena *arena, const zp_program *p, int stage, const zp_move *m) {
   bool action = m->when <= ZP_WHEN_AFTER_ACTION, alone = m->way == ZP_WAY_COPY || m->way == ZP_WAY_SEND;
   const char *size = zp_format(arena, "%lld x %d bytes%s", (long long)m->elements, m->element_bytes,
-                               m->spared_bytes > 0 ? ", 2 between nodes," : "");
+                               m->spared_bytes > 0 ? ", 2 between nodes,"
+                               : m->routed         ? " of an even load"
+                                                   : "");
   return (zp_move_words){.when = zp_format(arena, "%s%s%s%s", action ? act_text(m->act) : "", action ? ", " : "",
                                            when_text[m->when], units_text(arena, p, stage, m)),
                          .what = what_text[m->what],

@@ -90,6 +90,6 @@ function drawRejected() {
   return section('rejected', 'What was rejected, and why', el('p', {}, proofWords()), table('rejected candidates', [
     {name: 'candidates', number: true, key: r => number('plan.rejected.' + r.key), cell: r => figure('plan.rejected.' + r.key, 'count')},
     {name: '', cell: r => el('span', {class: 'meter-box'}, bar(r))},
-    {name: 'because', cell: r => r.text},
+    {name: 'because', cell: r => el('span', {class: 'wrap'}, r.text)},
   ], rows))
 }

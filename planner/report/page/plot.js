@@ -33,16 +33,24 @@ function logarithmic(low, high, from, to) {
 /* What a plot of so many units leaves for its axes. */
 const MARGIN = {left: 76, right: 24, top: 12, bottom: 42}
 
+/* Ticks, [value, text]: as many as their texts tell apart, so that no axis reads 30.0, 30.0, 30.0. */
+function labelled(scale, most, show) {
+  for (let n = most; ; n--) {
+    const ticks = scale.ticks(n).map(t => [t, show(t)])
+    if (n === 1 || new Set(ticks.map(t => t[1])).size === ticks.length) return ticks
+  }
+}
+
 function axes(width, height, x, y, names, show) {
   const bottom = height - MARGIN.bottom
   return [
-    y.ticks(5).map(t => [
+    labelled(y, 5, show.y).map(([t, text]) => [
       svg('line', {class: 'grid', x1: MARGIN.left, x2: width - MARGIN.right, y1: y(t), y2: y(t)}),
-      svg('text', {class: 'tick', x: MARGIN.left - 8, y: y(t) + 4, 'text-anchor': 'end'}, show.y(t)),
+      svg('text', {class: 'tick', x: MARGIN.left - 8, y: y(t) + 4, 'text-anchor': 'end'}, text),
     ]),
-    x.ticks(width > 500 ? 8 : 4).map(t => [
+    labelled(x, width > 500 ? 8 : 4, show.x).map(([t, text]) => [
       svg('line', {class: 'grid', x1: x(t), x2: x(t), y1: MARGIN.top, y2: bottom}),
-      svg('text', {class: 'tick', x: x(t), y: bottom + 17, 'text-anchor': 'middle'}, show.x(t)),
+      svg('text', {class: 'tick', x: x(t), y: bottom + 17, 'text-anchor': 'middle'}, text),
     ]),
     svg('line', {class: 'axis', x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom}),
     svg('line', {class: 'axis', x1: MARGIN.left, x2: MARGIN.left, y1: MARGIN.top, y2: bottom}),

@@ -127,9 +127,10 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
 
 /* Products of rows sorted by expert: those of expert e are first[e] .. first[e + 1] - 1, of the last to rows - 1, and
- * may be none. y[rows, n] = x[rows, k] w[expert], which is [k, n], or [n, k] with trans. */
-void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t experts, int64_t n, int64_t k, const void *x,
-                     int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld);
+ * may be none. y[rows, n] = x[rows, k] w[expert], which is [k, n], or [n, k] with trans; y has `room`, where rows
+ * after the last one become zeros. */
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t experts, int64_t n, int64_t k,
+                     const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld);
 /* dw[expert] (+)= a' b over its rows: a is [rows, m], b [rows, n], dw[expert] is [m, n]. */
 void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
                       const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw);
@@ -280,6 +281,19 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
  * all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
+/* Collective over an expert group, n ranks, of which each has `experts`: a row for every one of `choices`, sorted by
+ * expert, goes to the rank of its expert, which has `room` for all that could come, sorted by its experts and then by
+ * member; and back. Each rank sends what routing decides, and the counts all but 1/n of 4 bytes an expert. */
+typedef struct zpr_spread {
+  int64_t experts, choices, room;
+} zpr_spread;
+/* first[n * experts]: where every expert's rows begin (zpk_expert_rows, its first sample). counts[size], of which
+ * (2 n + 1) * experts + 1 are used and the rest is 0: where the rank's experts begin among what comes, and how much
+ * comes; rows for every member's experts; rows of every member for the rank's experts. */
+void zpr_spread_counts(zpr *c, const zpr_spread *s, const int32_t *first, int64_t size, int32_t *counts);
+/* in[choices, cols] to out[room, cols], zeros after the last row; and in[room, cols] to out[choices, cols]. */
+void zpr_spread_rows(zpr *c, const zpr_spread *s, const int32_t *counts, const void *in, int64_t cols, void *out);
+void zpr_return_rows(zpr *c, const zpr_spread *s, const int32_t *counts, const void *in, int64_t cols, void *out);
 /* Collective over a context group, n ranks: from all heads at this rank's positions, rows of `ld` elements with heads *
  * width columns, to this rank's heads at all positions, [samples, n * positions, heads / n * width], and back. Where n
  * is a multiple of `heads`, ranks have one head, several the same, and what comes back is their sum. scratch: as many

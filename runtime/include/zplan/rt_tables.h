@@ -372,6 +372,7 @@ typedef struct zpr_program {
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t expected_routed_bytes;       /* alongside those of ZPR_EXPERT, where routing decides: of an even load */
   int64_t predicted_across[ZPR_AXIS_COUNT];         /* what of them leaves a node; below 0: not known */
   int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
   int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance, or less */

@@ -28,7 +28,9 @@ const char *zp_quote_lines(zp_arena *arena, const char *text);
 
 /* Prints to a terminal or whatever stands in its place: as zp_quote_lines. */
 void zp_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* One line, whatever line ends are in it; the last one is put here. */
+/* Whole lines of a message: on a terminal that is too narrow they are wrapped at words; a pipe has them as they are. */
+void zp_say_lines(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* One such line, whatever line ends are in it; the last one is put here. */
 void zp_say_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a result that another program may read, such as a script: the bytes as they are, but on a terminal as zp_say.
  * False when they could not be written. */

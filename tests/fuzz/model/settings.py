@@ -66,7 +66,7 @@ def layout(random, model, tensor, pipeline, ranks):
         chosen["zero"] = random.choice((0, 1, 2, 3))
         if chosen["zero"] and 1 < shard < ranks:
             chosen["shard"] = shard
-        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5 and not tree.is_dropless(model):
+        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5:
             chosen["plan.expert"] = data
     if pipeline > 1 and random.random() < 0.5:
         chosen["cut"] = "block"

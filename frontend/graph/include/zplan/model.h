@@ -443,8 +443,17 @@ void zp_graph_infer_parts(zp_graph *graph);
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
 /* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it
  * has a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with
- * *reason. */
+ * *reason. Rows sorted by expert go to their experts' ranks in numbers that routing decides, which counts say. */
 zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason);
+/* Rows for a sample that a rank of an expert group has room for, whatever is chosen: a token's choices are of different
+ * experts, of which the rank has a share. Of ZP_OP_SPREAD_COUNTS and of exchanges that follow its counts. */
+int64_t zp_graph_room(const zp_op_attr *attr);
+/* Rows and experts of a product of sorted rows: of rows that come from other ranks as many as an even load brings. */
+typedef struct zp_sorted_rows {
+  const zp_node *counts; /* that says how many come; NULL: the rank's own rows */
+  int64_t rows, experts;
+} zp_sorted_rows;
+zp_sorted_rows zp_graph_sorted_rows(const zp_graph *graph, const zp_node *product, int64_t microbatch);
 /* The graph of one rank of a context group of `parts` data ranks, from that of its tensor rank (undifferentiated; of
  * `tensor` ranks): it has an equal share of every sample's positions, its place in the group first. Heads are exchanged
  * around attention. Parameters stay whole; of one with a row for every position the graph reads the rank's

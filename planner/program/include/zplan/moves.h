@@ -152,6 +152,7 @@ typedef struct zp_move {
   bool warmup, frozen;  /* only before the variance freezes (1-bit Adam), and only after that; of 0/1 Adam in steps that
                          * sum gradients, and in others */
   double share;         /* of the steps that a price is of: those that have it */
+  bool routed;          /* as much as routing sends: `elements` are those of an even load */
   int64_t
       spared_bytes; /* in the list of a stage: fewer that its ranks send, because sums are rounded to leave a node */
 } zp_move;
@@ -346,6 +347,7 @@ typedef struct zp_across {
 /* Bytes that all ranks together send in one step, by axis. */
 typedef struct zp_traffic {
   int64_t tensor, data, pipeline, tie, expert, context;
+  int64_t routed;      /* of `expert`: what an even load sends, where routing decides */
   int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
   double average_data; /* of the steps that a price is of; the same as `data` but for 0/1 Adam */
 } zp_traffic;

@@ -55,6 +55,7 @@ typedef struct zp_step {
   enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind : 8;
   bool deferred;       /* backward: of BW when it is split, a product for weights or a sum over columns */
   bool hands_on;       /* COPY of a stream: left out where what flows out is where it came in */
+  bool routed;         /* an exchange of as many rows as routing sends; comm_elements are those of the rank's choices */
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
@@ -356,6 +357,8 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange something in an expert group or a context group; in a context group? */
 bool zp_step_is_exchange(const zp_step *step);
 bool zp_step_is_of_context(const zp_step *step);
+/* Of one of a collective's elements. */
+int zp_step_element_bytes(const zp_lowered *lowered, const zp_step *step);
 
 /* Trained parameters that several units use, and so perhaps several stages. */
 int zp_count_ties(const zp_model *model);

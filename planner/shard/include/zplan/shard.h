@@ -72,8 +72,9 @@ zp_sharding *zp_shard_choice(zp_arena *arena, const zp_model *model, const zp_ma
 /* Why the experts of a tensor rank cannot be divided over so many data ranks; NULL when they can, as far as their
  * numbers go. */
 const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert);
-/* Why the model's experts are not spread over data ranks at all: a gate has no capacity. NULL: all have one. */
-const char *zp_model_dropless_refusal(zp_arena *arena, const zp_model *model);
+/* Why the model's experts are not spread over data ranks with so many tensor ranks, whatever their numbers: a gate has
+ * no capacity. NULL: all have one, or it is no obstacle. */
+const char *zp_model_dropless_refusal(zp_arena *arena, const zp_model *model, int tensor);
 /* Has the model matrices of experts? */
 bool zp_model_has_experts(const zp_model *model);
 /* Has some gate fewer slots for an expert than a sample has positions, so that some may find none? */
