@@ -180,7 +180,7 @@ take_parts() {
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF && part 'unit dev' in_background unit dev 2 &&
-    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 10
+    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 6
   take_parts
 }
 

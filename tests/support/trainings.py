@@ -178,7 +178,7 @@ class Suite:
 
     keep_trees = False  # until a training is reported
     always = ()  # trainings that are not left to other turns (in_turn)
-    optimized = ()  # precisions in which C is optimized
+    optimized = ()  # precisions in which C is optimized, of every third training by turns
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None,
                  emulated_steps=None):
@@ -191,7 +191,7 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized else ENVIRONMENT
+        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized and harness.my_turn(number) else ENVIRONMENT
         return train(model, dict(settings), folder, steps or self.steps_of(settings, words), words, self.keep_trees, environment)
 
     def steps_of(self, settings, words):
