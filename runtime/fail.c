@@ -30,7 +30,8 @@ static int status_of(const char *code) {
     const char *code;
     int status;
   } table[] = {{"Z0821", ZPR_EXIT_FAILED}, {"Z0823", ZPR_EXIT_FAILED}, {"Z0822", ZPR_EXIT_MEMORY},
-               {"Z0830", ZPR_EXIT_FAILED}, {"Z0852", ZPR_EXIT_FAILED}, {"Z0862", ZPR_EXIT_FAILED}};
+               {"Z0830", ZPR_EXIT_FAILED}, {"Z0852", ZPR_EXIT_FAILED}, {"Z0855", ZPR_EXIT_FAILED},
+               {"Z0862", ZPR_EXIT_FAILED}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (strcmp(table[i].code, code) == 0) return table[i].status;
   return ZPR_EXIT_REFUSED;

@@ -248,6 +248,9 @@ static bool add_expert_rows(divider *d, const zp_node *node) {
 static bool add_sorted_exchange(divider *d, const zp_node *node) {
   zp_node copy = *node;
   copy.attr.slots = d->slots[node->in.data[1]];
+  if (zp_graph_room(&copy.attr) * d->parts != zp_graph_room(&node->attr))
+    return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld rows of `room` of `%s`",
+                               (long long)d->parts, (long long)zp_graph_room(&node->attr), node->name));
   zp_graph_add_node(d->to, copy);
   return divide(d, node->out.data[0]);
 }

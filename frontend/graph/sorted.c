@@ -3,6 +3,7 @@
  * experts begin. A row's place follows from the choices of the whole micro-batch, so nothing but an operation of single
  * rows, a product of experts and `combine` may read it. */
 #include <assert.h>
+#include <math.h>
 #include <zplan/buf.h>
 #include "graph_internal.h"
 
@@ -122,8 +123,10 @@ bool zp_is_sorted_result(const zp_rule *rule) {
 }
 
 int64_t zp_graph_room(const zp_op_attr *attr) {
-  int64_t experts = attr->experts / attr->parts;
-  return attr->parts * attr->slots * (attr->top_k < experts ? attr->top_k : experts);
+  int64_t experts = attr->experts / attr->parts, choices = attr->slots * attr->top_k,
+          all = attr->parts * attr->slots * (attr->top_k < experts ? attr->top_k : experts);
+  if (attr->room <= 0 || attr->room * (double)choices >= (double)all) return all;
+  return (int64_t)ceil(attr->room * (double)choices * (1 - 1e-12)); /* the factor of a file is decimal */
 }
 
 zp_sorted_rows zp_graph_sorted_rows(const zp_graph *graph, const zp_node *product, int64_t microbatch) {

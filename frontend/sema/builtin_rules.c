@@ -92,10 +92,16 @@ bool zp_check_attention(zp_elab *e, zp_call *call) {
 }
 
 bool zp_check_gate(zp_elab *e, zp_call *call) {
-  (void)e;
+  const zp_slot *room = zp_call_slot(call, "room");
   if (!zp_call_slot(call, "bias")->given) call->attr.bias_rate = 0;
   call->attr.dropless = isinf(call->attr.capacity);
-  return true;
+  if (!room->given || (call->attr.dropless && call->attr.room >= 1)) return true;
+  zp_diag *d =
+      zp_report(e->diags, ZP_Z0237, room->value.span, "`room` is %s",
+                call->attr.dropless ? "at least 1, that of an even load" : "for rows of `capacity = dropless`");
+  zp_diag_help(d, call->attr.dropless ? "leave `room` out to have room for all rows that could come"
+                                      : "slots, of which `capacity` says how many, are the room of others");
+  return false;
 }
 
 bool zp_apply_gate(zp_elab *e, zp_call *call, zp_value *value) {

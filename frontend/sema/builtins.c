@@ -147,7 +147,7 @@ static const zp_builtin builtins[] = {
          FLAG("normalize", normalize, true), NUMBER("balance", balance, 0, ANY),
          WORD("affinity", sigmoid, "softmax", "sigmoid"), IF_GIVEN("bias", 1),
          NUMBER("bias_rate", bias_rate, 0.001, ANY), COUNT("groups", groups, 0, .needs = "top_groups"),
-         COUNT("top_groups", top_groups, 0, .needs = "groups")),
+         COUNT("top_groups", top_groups, 0, .needs = "groups"), NUMBER("room", room, 0, POSITIVE)),
    .check = zp_check_gate, .apply = zp_apply_gate,
        SAYS("weights and places of the k best experts of every token", "weight, slot = top_k_gate(scores, k = 2)")),
   CALL("dispatch",        DISPATCH,       TAKES(X, OPERAND("slot", 1)),

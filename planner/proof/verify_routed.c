@@ -4,11 +4,19 @@
  * each as many choices as it has and the rank has experts. */
 #include "verify_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool is_dropless(const zp_node *node) { return node->op == ZP_OP_TOP_K_GATE && node->attr.dropless; }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What a gate allows in place of all that could come. */
+static int64_t bounded(const zp_verifier *v, double factor, int64_t own, int64_t all) {
+  int64_t samples = v->choice.microbatch;
+  if (factor <= 0 || own % samples != 0) return all;
+  return least(all, samples * (int64_t)ceil(factor * (double)(own / samples) * (1 - 1e-12)));
+}
 
 /* Some gate of the segment has as many experts, and so many rows of the rank's own want as much room. */
 static bool has_room(const zp_verifier *v, const zp_graph *g, int64_t own, int64_t room, int64_t counts) {
@@ -17,7 +25,8 @@ static bool has_room(const zp_verifier *v, const zp_graph *g, int64_t own, int64
     if (!is_dropless(&g->nodes.data[n])) continue;
     int64_t experts = g->nodes.data[n].attr.experts, k = g->nodes.data[n].attr.top_k, here = experts / ranks;
     if (counts != here + 1 + 2 * experts || own % k != 0) continue;
-    if (room == zp_times(zp_times(own / k, ranks), least(k, here))) return true;
+    if (room == bounded(v, g->nodes.data[n].attr.room, own, zp_times(zp_times(own / k, ranks), least(k, here))))
+      return true;
   }
   return false;
 }

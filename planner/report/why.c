@@ -116,9 +116,10 @@ static void explain_routed(zp_buf *out, const zp_plan *plan) {
       zp_buf_printf(
           out,
           "Their rows go where gates send them: bytes and seconds are those of an even load, %lld rows a rank "
-          "and micro-batch; memory has room for %lld, all that could come. ",
+          "and micro-batch; memory has room for %lld, %s. ",
           (long long)(lowered->microbatch * attr->slots * attr->top_k),
-          (long long)(lowered->microbatch * zp_graph_room(attr)));
+          (long long)(lowered->microbatch * zp_graph_room(attr)),
+          attr->room > 0 ? "beyond which a run stops" : "all that could come");
       return;
     }
   }

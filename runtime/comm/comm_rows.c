@@ -111,7 +111,9 @@ void zpr_spread_counts(zpr *c, const zpr_spread *s, const int32_t *first, int64_
     counts[j + 1] = counts[j];
     for (int64_t r = 0; r < g.n; r++) counts[j + 1] += came[r * s->experts + j];
   }
-  assert(counts[s->experts] <= s->room);
+  if (counts[s->experts] > s->room)
+    zpr_fail(c, "Z0855", "step %lld: gates send rank %d %d rows for its experts, and it has room for %lld",
+             (long long)c->step + 1, c->rank, counts[s->experts], (long long)s->room);
 }
 
 void zpr_spread_rows(zpr *c, const zpr_spread *s, const int32_t *counts, const void *in, int64_t cols, void *out) {

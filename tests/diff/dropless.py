@@ -73,6 +73,21 @@ def check_refusals(tally, folder):
         tally.check("refused: %s" % what, outcome.status == status and words in said, outcome.tail())
 
 
+def check_room(tally, folder):
+    """A bound makes the arena smaller; more rows than it stop the run, and the message has their step and rank."""
+    model = os.path.join(folder, "room.dz")
+    with open(os.path.join(HERE, "moe.dz")) as source, open(model, "w") as changed:
+        changed.write(source.read().replace("balance = 0.05)", "balance = 0.05, room = 1.5)").replace("../../", harness.ROOT + "/"))
+    given = ["--ranks", 2, "--steps", 2, "--threads", 1, "--check-memory"]
+    for key, value in {"model.capacity": "dropless", "train.dropout": 0, "plan.data": 2, "plan.expert": 2, "model.n": 4, "model.corrected": "false",
+                       "microbatch": 4}.items():
+        given += ["--set", "%s=%s" % (key, value)]
+    for even in (True, False):
+        outcome = harness.zplan("run", model, *given, "-o", os.path.join(folder, "room%d" % even), *(() if even else ("--set", "model.std=0")), env=trainings.ENVIRONMENT)
+        stops = outcome.status == 5 and "error[Z0855]: step 1: gates send rank 0 256 rows for its experts, and it has room for 192" in outcome.err
+        tally.check("room for %s" % ("an even load" if even else "fewer rows than come"), outcome.status == 0 if even else stops, outcome.tail())
+
+
 def check_megatron(tally):
     """Programs whose experts take the tokens that come spread them over data ranks: one plan, whichever capacity drops nothing."""
     plans = []
@@ -87,6 +102,7 @@ def check_megatron(tally):
 def checks(tally, folder):
     check_refusals(tally, folder)
     check_megatron(tally)
+    check_room(tally, folder)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,8 @@ Test(sema_errors, patterns) {
       {"affinity", GATE("affinity = \"relu\""), "`affinity`|softmax"},
       {"capacity in quotes", GATE("capacity = \"dropless\""), "Z0202|a number or `dropless`|without quotes"},
       {"no capacity", GATE("capacity = 0"), "Z0237|`capacity` must be above 0, this is 0"},
+      {"room of slots", GATE("capacity = 1.25, room = 2"), "Z0237|for rows of `capacity = dropless`|slots, of which"},
+      {"less room than an even load", GATE("capacity = dropless, room = 0.5"), "Z0237|at least 1|leave `room` out"},
       {"another number without end", GATE("balance = dropless"),
        "Z0202|`balance` must be a number, this is `dropless`"},
       {"positions of sorted rows", GATE("capacity = dropless)\n  y = sum(dispatch(x, slot)"),

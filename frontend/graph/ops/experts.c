@@ -124,6 +124,7 @@ static bool want_slots(zp_rule *rule, int i) {
   rule->attr.experts = gate->attr.experts;
   rule->attr.slots = gate->attr.slots;
   rule->attr.top_k = gate->attr.top_k;
+  rule->attr.room = gate->attr.room;
   return true;
 }
 

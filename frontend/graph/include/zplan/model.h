@@ -446,7 +446,8 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
  * *reason. Rows sorted by expert go to their experts' ranks in numbers that routing decides, which counts say. */
 zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason);
 /* Rows for a sample that a rank of an expert group has room for, whatever is chosen: a token's choices are of different
- * experts, of which the rank has a share. Of ZP_OP_SPREAD_COUNTS and of exchanges that follow its counts. */
+ * experts, of which the rank has a share. Fewer where the gate says so. Of ZP_OP_SPREAD_COUNTS and of exchanges that
+ * follow its counts. */
 int64_t zp_graph_room(const zp_op_attr *attr);
 /* Rows and experts of a product of sorted rows: of rows that come from other ranks as many as an even load brings. */
 typedef struct zp_sorted_rows {
