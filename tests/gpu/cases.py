@@ -117,7 +117,7 @@ SPEEDS = (
     Speed("16k_13_percent", "windowed", 256, 16384, 768, 12, 12, 2, 17),
     Speed("16k_5_percent", "windowed", 256, 16384, 768, 12, 12, 2, 7),
 )
-EMULATED_SPEEDS = (Speed("small_dense", "long", 256, 256, 64, 1, 2, 2), Speed("small_windowed", "windowed", 256, 256, 64, 1, 2, 2, 1))
+EMULATED_SPEEDS = (Speed("small_dense", "long", 256, 256, 64, 1, 2, 1), Speed("small_windowed", "windowed", 256, 256, 64, 1, 2, 1, 1))
 SPEED_BLOCK = 128
 
 
