@@ -191,7 +191,7 @@ static void add_range(zp_part_seconds *sum, const zp_variant *v, int segment, in
     return;
   }
   if (from > 0) add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, from, parts)], 1);
-  add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, 0, parts)], layers - (from > 0));
+  add_pieces(sum, &v->piece_s[segment], layers - (from > 0)); /* the piece of all parts */
   if (to > 0) add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, 0, to)], 1);
 }
 
@@ -204,8 +204,8 @@ zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end
   int64_t start = 0;
   for (int i = 0; i < v->lowered->pieces->n_whole && start < end; i++) {
     int64_t units = v->lowered->segments[i].segment->count * v->lowered->pieces->parts[i];
-    int64_t low = first > start ? first - start : 0, high = end - start < units ? end - start : units;
-    if (low < high) add_range(&sum, v, i, low, high);
+    if (first < start + units)
+      add_range(&sum, v, i, first > start ? first - start : 0, end - start < units ? end - start : units);
     start += units;
   }
   return sum;
