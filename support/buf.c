@@ -101,6 +101,16 @@ const char *zp_show_count(zp_arena *arena, double count) {
   return show_scaled(arena, count, 1000, 4, unit, 7);
 }
 
+const char *zp_show_whole(zp_arena *arena, int64_t value) {
+  char *digits = zp_format(arena, "%lld", (long long)value);
+  zp_buf out = zp_buf_new(arena);
+  for (size_t i = 0, n = strlen(digits); i < n; i++) {
+    if (i && (n - i) % 3 == 0 && digits[i - 1] != '-') zp_buf_puts(&out, ",");
+    zp_buf_put(&out, digits + i, 1);
+  }
+  return out.data;
+}
+
 const char *zp_show_seconds(zp_arena *arena, double seconds) {
   assert(!isnan(seconds));
   double size = fabs(seconds);

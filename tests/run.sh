@@ -85,7 +85,7 @@ two machines|python3 tests/fault/hosts.py
 faults of a GPU|python3 tests/fault/gpu.py
 surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
-model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 25
+model fuzzer|python3 tests/fuzz/models.py --jobs 1 --count 45
 1-bit Adam|python3 tests/diff/one_bit.py
 switch of 1-bit Adam|python3 tests/diff/freeze.py
 steps between exchanges|python3 tests/diff/intervals.py

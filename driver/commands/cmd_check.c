@@ -62,17 +62,6 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
   zp_json_free(o);
 }
 
-/* 124439808 -> "124,439,808". */
-static const char *grouped(zp_arena *arena, int64_t value) {
-  char *digits = zp_format(arena, "%lld", (long long)value);
-  zp_buf out = zp_buf_new(arena);
-  for (size_t i = 0, n = strlen(digits); i < n; i++) {
-    if (i && (n - i) % 3 == 0) zp_buf_puts(&out, ",");
-    zp_buf_put(&out, digits + i, 1);
-  }
-  return out.data;
-}
-
 static void put_nodes(zp_buf *out, int nodes, const zp_node_type *node) {
   zp_buf_printf(out, "  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
 }
@@ -90,14 +79,15 @@ static void put_cluster(zp_buf *out, const zp_cluster *cluster) {
 /* ", of which a token uses 12,879,925,248": with experts. */
 static const char *active_text(zp_arena *arena, const zp_model *model) {
   int64_t active = zp_model_active_parameters(model);
-  return active == zp_model_parameters(model) ? ""
-                                              : zp_format(arena, ", of which a token uses %s", grouped(arena, active));
+  return active == zp_model_parameters(model)
+             ? ""
+             : zp_format(arena, ", of which a token uses %s", zp_show_whole(arena, active));
 }
 
 /* ", of which 294,912 are trained": with frozen ones. */
 static const char *trained_text(zp_arena *arena, const zp_model *model) {
   if (!zp_model_has_frozen(model)) return "";
-  return zp_format(arena, ", of which %s are trained", grouped(arena, zp_model_trained_parameters(model)));
+  return zp_format(arena, ", of which %s are trained", zp_show_whole(arena, zp_model_trained_parameters(model)));
 }
 
 /* "groups: `*.bias` 25 parameters, learning rate x 1, weight decay 0". */
@@ -118,7 +108,7 @@ static void put_groups(zp_buf *out, const zp_spec *spec) {
     if (!last) continue;
     const zp_param_group *group = &train->groups.data[g];
     zp_buf_printf(out, "group %s: %d parameter%s, %s elements, learning rate x %g, weight decay %s\n", group->pattern,
-                  params, params == 1 ? "" : "s", grouped(out->arena, elements), group->lr_factor,
+                  params, params == 1 ? "" : "s", zp_show_whole(out->arena, elements), group->lr_factor,
                   group->decays ? zp_format(out->arena, "%g", group->weight_decay) : "as without a group");
   }
 }
@@ -138,16 +128,17 @@ static void put_muon(zp_buf *out, const zp_spec *spec) {
   }
   if (matrices == 0) return;
   zp_buf_printf(out, "muon: %s matrices of the layers, %s FLOP a step for Newton-Schulz; %d parameter%s adamw\n",
-                grouped(out->arena, matrices), zp_show_count(out->arena, flop), others,
+                zp_show_whole(out->arena, matrices), zp_show_count(out->arena, flop), others,
                 others == 1 ? " takes" : "s take");
 }
 
 static void put_model(zp_buf *out, const zp_model *m) {
   zp_arena *arena = out->arena;
   zp_buf_line(out, "%s: %s parameters (%s)%s%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence",
-              m->name, grouped(arena, zp_model_parameters(m)), zp_show_count(arena, (double)zp_model_parameters(m)),
-              active_text(arena, m), trained_text(arena, m), (long long)layers_of(m), (long long)m->sequence,
-              (long long)m->vocabulary, zp_show_count(arena, zp_model_flop_per_sequence(m)));
+              m->name, zp_show_whole(arena, zp_model_parameters(m)),
+              zp_show_count(arena, (double)zp_model_parameters(m)), active_text(arena, m), trained_text(arena, m),
+              (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
+              zp_show_count(arena, zp_model_flop_per_sequence(m)));
   zp_strings attention = zp_attention_texts(arena, m);
   for (int i = 0; i < attention.len; i++) zp_buf_line(out, "attention %s", attention.data[i]);
 }

@@ -8,11 +8,14 @@
 
 /* What `zplan check` would say of a file that an editor holds. */
 static void check(void *user, zp_arena *arena, zp_diags *diags, const char *path, const zp_source_text *edited,
-                  int n_edited) {
+                  int n_edited, zp_facts *facts) {
   const zp_run_state *server = user;
   zp_run_state run = {.arena = arena, .diags = diags, .command = "check", .quiet = true};
-  run.options.load = (zp_load_options){
-      .library_dir = server->options.load.library_dir, .model_only = true, .edited = edited, .n_edited = n_edited};
+  run.options.load = (zp_load_options){.library_dir = server->options.load.library_dir,
+                                       .model_only = true,
+                                       .edited = edited,
+                                       .n_edited = n_edited,
+                                       .facts = facts};
   zp_push(arena, &run.options.files, path);
   zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &run.options.load);
   if (spec && zp_diags_errors(diags) == 0 && zp_find_data(&run, path, false, spec))

@@ -109,12 +109,14 @@ int zp_cmd_verify(zp_run_state *run) {
   if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!json) return zp_usage_error("`zplan verify` wants a plan file (zplan FILE.dz -o PLAN.json makes one)");
   zp_strings findings = {0};
+  zp_begin_work(run, "verifying");
   zp_plan *plan = derive(run, spec, json, &findings);
   bool edited = plan && is_edited(run, plan, json);
   zp_json *proven = edited ? zp_plan_to_json(run->arena, plan) : json;
   if (plan) zp_verify(run->arena, plan->spec, proven, &findings);
   if (findings.len == 0) check_derived(run, plan, proven, &findings);
   if (findings.len == 0) zp_replay_program(run->arena, plan->program, &findings);
+  zp_status_end();
   if (plan) zp_result_text(run, "plan_hash", zp_plan_hash(run->arena, plan->program));
   for (int i = 0; i < findings.len && run->options.json; i++)
     zp_report(run->diags, ZP_Z0642, ZP_NO_SPAN, "%s", findings.data[i]);

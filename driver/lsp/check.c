@@ -43,7 +43,7 @@ static bool is_for_others(zp_lsp *s, const zp_lsp_document *d) {
   return models != 1;
 }
 
-static zp_json *location(zp_lsp *s, const zp_lsp_document *d, zp_span span) {
+zp_json *zp_lsp_location(zp_lsp *s, const zp_lsp_document *d, zp_span span) {
   size_t len;
   const char *text = zp_diags_source_text(d->diags, span.file, &len);
   const char *path = span.file ? zp_lsp_source_path(s, d->diags, s->scratch, span.file) : d->path;
@@ -73,7 +73,7 @@ static zp_json *diagnostic(zp_lsp *s, const zp_lsp_document *d, const zp_diag *d
   zp_json *o = zp_json_object(), *related = zp_json_array();
   zp_diag_text more;
   for (int i = 0; zp_diag_text_at(diag, i, &more); i++) {
-    zp_json *at = more.kind || more.span.file < 0 ? NULL : location(s, d, more.span);
+    zp_json *at = more.kind || more.span.file < 0 ? NULL : zp_lsp_location(s, d, more.span);
     if (!at) continue;
     zp_json *one = zp_json_append(related, zp_json_object());
     zp_json_set(one, "location", at);
@@ -88,7 +88,7 @@ static zp_json *diagnostic(zp_lsp *s, const zp_lsp_document *d, const zp_diag *d
   zp_json_set_string(o, "source", "zplan");
   zp_json_set_string(o, "message", message_of(s, d, diag));
   if (span.file > 0) {
-    zp_json *at = location(s, d, span), *one = at ? zp_json_append(related, zp_json_object()) : NULL;
+    zp_json *at = zp_lsp_location(s, d, span), *one = at ? zp_json_append(related, zp_json_object()) : NULL;
     if (one) zp_json_set(one, "location", at);
     if (one) zp_json_set_string(one, "message", zp_diag_message(diag));
   }
@@ -121,7 +121,8 @@ void zp_lsp_check(zp_lsp *s, zp_lsp_document *d) {
     const zp_lsp_document *other = &s->documents.data[i];
     edited[i] = (zp_source_text){.path = other->path, .text = other->lines.text, .len = other->lines.len};
   }
-  s->host->check(s->host->user, d->checked, d->diags, d->path, edited, s->documents.len);
+  d->facts = (zp_facts){.arena = d->checked};
+  s->host->check(s->host->user, d->checked, d->diags, d->path, edited, s->documents.len, &d->facts);
   publish(s, d);
 }
 

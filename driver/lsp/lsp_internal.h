@@ -81,6 +81,7 @@ typedef struct zp_lsp_document {
   zp_lsp_lines lines;
   zp_arena *checked; /* of what follows; owned; NULL: not checked since it changed */
   zp_diags *diags;
+  zp_facts facts; /* of the names in its text */
 } zp_lsp_document;
 
 typedef struct zp_lsp {
@@ -108,7 +109,7 @@ zp_json *zp_lsp_refuse(zp_lsp *s, zp_lsp_fault *fault, int code, const char *for
 /* A handler's result, owned by the caller; NULL stands for null. Notifications have none. */
 typedef zp_json *zp_lsp_handler(zp_lsp *s, const zp_json *params, zp_lsp_fault *fault);
 zp_lsp_handler zp_lsp_did_open, zp_lsp_did_change, zp_lsp_did_close, zp_lsp_files_changed;
-zp_lsp_handler zp_lsp_formatting, zp_lsp_hover, zp_lsp_completion;
+zp_lsp_handler zp_lsp_formatting, zp_lsp_hover, zp_lsp_completion, zp_lsp_definition;
 
 void zp_lsp_notify(zp_lsp *s, const char *method, zp_json *params); /* takes params */
 void zp_lsp_forget(zp_lsp_document *d);                             /* what was checked */
@@ -120,6 +121,8 @@ zp_lsp_document *zp_lsp_document_of(zp_lsp *s, const zp_json *params, zp_lsp_fau
 /* Checks it unless it was, and publishes what is wrong. */
 void zp_lsp_check(zp_lsp *s, zp_lsp_document *d);
 void zp_lsp_check_all(zp_lsp *s);
+/* {uri, range} of a place in what was checked; NULL: it stands in no file. */
+zp_json *zp_lsp_location(zp_lsp *s, const zp_lsp_document *d, zp_span span);
 /* Where a source of the diags stands; NULL: nowhere. */
 const char *zp_lsp_source_path(const zp_lsp *s, const zp_diags *diags, zp_arena *arena, int file);
 

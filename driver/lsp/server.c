@@ -108,6 +108,7 @@ static zp_json *capabilities(const zp_lsp *s) {
   zp_json_set_int(sync, "change", INCREMENTAL);
   zp_json_set_bool(o, "documentFormattingProvider", true);
   zp_json_set_bool(o, "hoverProvider", true);
+  zp_json_set_bool(o, "definitionProvider", true);
   zp_json_set(o, "completionProvider", zp_json_object());
   return o;
 }
@@ -166,6 +167,7 @@ static const struct {
     {"textDocument/formatting", zp_lsp_formatting, true},
     {"textDocument/hover", zp_lsp_hover, true},
     {"textDocument/completion", zp_lsp_completion, true},
+    {"textDocument/definition", zp_lsp_definition, true},
 };
 enum { N_METHODS = sizeof methods / sizeof *methods };
 

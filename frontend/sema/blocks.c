@@ -193,6 +193,7 @@ bool zp_elab_bind(zp_elab *e, const zp_expr *call, const zp_item *item, const zp
     const zp_formal *formal = &item->formals.data[i];
     if (!slots[i].given && !zp_scope_get(e->frame->scope, formal->name.text)) ok = bind_default(e, formal);
   }
+  zp_elab_note_formals(e, item);
   return ok;
 }
 

@@ -215,9 +215,12 @@ bool zp_elab_call(void *user, const zp_expr *call, zp_value *value) {
     return false;
   }
   const zp_builtin *op = find_builtin(name);
-  if (op) return zp_call_read(e, op, call, value);
   if (zp_is_sparse(name)) return zp_elab_sparse(e, call, name, value);
   zp_module *where;
-  const zp_item *block = zp_module_find(e->frame->module, name, 1u << ZP_ITEM_BLOCK, &where);
-  return block ? zp_elab_inline(e, call, block, where, value) : report_unknown(e, call, name);
+  const zp_item *block = op ? NULL : zp_module_find(e->frame->module, name, 1u << ZP_ITEM_BLOCK, &where);
+  if (!op && !block) return report_unknown(e, call, name);
+  int first_param = e->model->params.len;
+  bool ok = op ? zp_call_read(e, op, call, value) : zp_elab_inline(e, call, block, where, value);
+  if (ok) zp_elab_note_call(e, call, name, block, first_param, value);
+  return ok;
 }

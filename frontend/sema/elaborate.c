@@ -9,7 +9,8 @@ bool zp_elab_eval(zp_elab *e, const zp_expr *expr, zp_value *value) {
                             .user = e,
                             .call = zp_elab_call,
                             .tensor_operator = zp_elab_tensor_operator,
-                            .tensor_name = zp_elab_check_name};
+                            .tensor_name = zp_elab_check_name,
+                            .seen = e->facts ? zp_elab_note_name : NULL};
   return zp_evaluate(&evaluator, expr, value);
 }
 
@@ -219,8 +220,12 @@ static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_it
 
 bool zp_elaborate(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *main, const zp_load_options *options,
                   const zp_expr *model_call, double default_dropout) {
-  zp_elab e = {
-      .arena = arena, .diags = diags, .segment = -1, .dropout = default_dropout, .library_dir = options->library_dir};
+  zp_elab e = {.arena = arena,
+               .diags = diags,
+               .segment = -1,
+               .dropout = default_dropout,
+               .library_dir = options->library_dir,
+               .facts = options->facts};
   zp_taken_names_give(arena, &e.segment_names, "begin"); /* a repeat variable of that name is begin_2 */
   zp_taken_names_give(arena, &e.segment_names, "end");
   choice c = read_choice(&e, options, model_call);

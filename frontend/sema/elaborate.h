@@ -85,6 +85,7 @@ typedef struct zp_elab {
   ZP_VEC(zp_library_call) library_calls;
   bool has_output;
   zp_span output_span;
+  zp_facts *facts; /* NULL: nobody wants them */
 } zp_elab;
 
 /* One argument place of a call. */
@@ -168,6 +169,15 @@ bool zp_elab_loss_operator(zp_elab *e, const zp_expr *expr, const zp_value *left
 /* ---- builtins.c ---- */
 bool zp_is_builtin(const char *name);
 bool zp_elab_call(void *user, const zp_expr *call, zp_value *value);
+
+/* ---- facts.c: what editors show; nothing where nobody wants it ---- */
+/* The name at `span` has this value, which it got at `defined`. */
+void zp_elab_note(zp_elab *e, zp_span span, const char *name, const zp_value *value, zp_span defined);
+void zp_elab_note_name(void *user, const zp_expr *name, const zp_value *found); /* an evaluator hook */
+void zp_elab_note_formals(zp_elab *e, const zp_item *item);
+/* block: NULL for an operation; first_param: of those that the call has made. */
+void zp_elab_note_call(zp_elab *e, const zp_expr *call, const char *name, const zp_item *block, int first_param,
+                       const zp_value *value);
 
 /* ---- usage.c ---- */
 void zp_elab_check_usage(zp_elab *e);

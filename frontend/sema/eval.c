@@ -248,6 +248,7 @@ static bool eval_name(const zp_evaluator *e, const zp_expr *expr, zp_value *valu
     return false;
   }
   if (found) {
+    if (e->seen) e->seen(e->user, expr, found);
     *value = *found;
     value->span = expr->span;
     if (value->kind == ZP_VAL_TENSOR && e->tensor_name) return e->tensor_name(e->user, expr, value);

@@ -70,6 +70,8 @@ typedef struct zp_evaluator {
   bool (*tensor_operator)(void *user, const zp_expr *expr, const zp_value *left, const zp_value *right,
                           zp_value *value);
   bool (*tensor_name)(void *user, const zp_expr *name, zp_value *value);
+  /* What a name stands for, with the place where it got that; NULL: nobody wants to know. */
+  void (*seen)(void *user, const zp_expr *name, const zp_value *found);
 } zp_evaluator;
 bool zp_evaluate(const zp_evaluator *evaluator, const zp_expr *expr, zp_value *value);
 /* sqrt or rsqrt of a plain number. */

@@ -134,4 +134,5 @@ void zp_elab_param(zp_elab *e, const zp_stmt *stmt) {
     value = zp_elab_tensor(e, handle, name->span);
   }
   zp_scope_set(e->frame->scope, name->text, value);
+  zp_elab_note(e, name->span, name->text, &value, name->span);
 }

@@ -94,6 +94,7 @@ static void assign(zp_elab *e, const zp_stmt *stmt) {
     if (ok) part = stmt->names.len > 1 ? value.list.data[i] : value;
     part.span = stmt->names.data[i].span;
     zp_scope_set(e->frame->scope, stmt->names.data[i].text, part);
+    zp_elab_note(e, part.span, stmt->names.data[i].text, &part, part.span);
   }
 }
 
@@ -150,7 +151,9 @@ static void declare_input(zp_elab *e, const zp_stmt *stmt) {
   }
   int index = zp_model_add_array(e->model, name->text, element, shape, name->span);
   zp_handle handle = {.kind = ZP_HANDLE_INPUT, .segment = -1, .index = index};
-  zp_scope_set(e->frame->scope, name->text, zp_elab_tensor(e, handle, name->span));
+  zp_value value = zp_elab_tensor(e, handle, name->span);
+  zp_scope_set(e->frame->scope, name->text, value);
+  zp_elab_note(e, name->span, name->text, &value, name->span);
 }
 
 static void set_output(zp_elab *e, const zp_stmt *stmt) {

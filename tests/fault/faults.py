@@ -23,7 +23,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 MODEL = os.path.join(HERE, "tiny.dz")
-LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
+LAYOUTS = {1: (1, 1), 2: (1, 2), 4: (2, 2)}  # ranks: (tensor, pipeline)
+SEVERAL = (1, 2)  # ranks of what one rank or all of them find
 ERROR, USAGE, INFEASIBLE, FAILED, MEMORY, NO_TOOL = 1, 2, 3, 5, 8, 127  # driver/README.md
 STOP_SECONDS = 120  # a time-out, not a measurement: what ends at all ends within about a second
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
@@ -99,7 +100,7 @@ def write_shard(path, tokens, count=None):
 
 
 def data_missing(b):
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         outcome = b.train(ranks, 5, trainer=("--data", b.path("no_such.bin")))
         b.expect(outcome, ERROR, "error[Z0801]", "no_such.bin")
         b.expect_nothing_half_written()
@@ -107,7 +108,7 @@ def data_missing(b):
 
 def data_truncated(b):
     shard = write_shard(b.path("short.bin"), list(range(200)), count=5000)
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0802]", "short.bin", "truncated", "5000 tokens")
 
 
@@ -125,7 +126,7 @@ def data_too_short(b):
 
 def data_beyond_vocabulary(b):
     shard = write_shard(b.path("wide.bin"), [7] * 40 + [300] + [7] * 200)
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0803]", "wide.bin", "300", "token 40")
         b.expect_nothing_half_written()
 
@@ -272,7 +273,7 @@ def checkpoint_unwritable(b):
     blocker = b.path("file")
     with open(blocker, "w", encoding="ascii") as file:
         file.write("not a folder")
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         outcome = b.train(ranks, 5, trainer=("--checkpoint", os.path.join(blocker, "ck")))
         b.expect(outcome, ERROR, "error[Z0811]", "Not a directory")
     b.check("the file in the way is untouched", os.path.getsize(blocker) == len("not a folder"))
@@ -305,7 +306,7 @@ def checkpoint_full_disk(b):
         if not mounted:
             print("mounting is not permitted here: the full disk is tested as a file size limit only")
             return
-        for ranks in LAYOUTS:
+        for ranks in SEVERAL:
             os.makedirs(b.path("ck-disk", "ck"))
             os.symlink(b.path("ck-disk", "ck"), b.path("ck"))
             b.expect(b.train(ranks, 20), ERROR, "error[Z0811]", "No space left")
@@ -366,9 +367,9 @@ def one_more(file):
 
 
 def checkpoint_corrupt(b):
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         damaged(b, ranks, "model.safetensors", flip_byte, "corrupt", "checksum")
-    damaged(b, 4, "optimizer.safetensors", cut, "corrupt", "bytes")
+    damaged(b, 2, "optimizer.safetensors", cut, "corrupt", "bytes")
     damaged(b, 1, "manifest.json", scribble, "corrupt")
     for what in ("manifest.json", "plan.json"):
         damaged(b, 1, what, one_more, "corrupt", "checksum")
@@ -379,7 +380,7 @@ def checkpoint_corrupt(b):
 
 def checkpoints_of_another_run(b):
     """A run that is not told to goes neither on from them nor over them, and leaves the log alone, too."""
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         log = ("--log", b.path("log%d.jsonl" % ranks))
         b.train(ranks, 5, extra=log)
         b.expect(b.train(ranks, 2, extra=(*log, "--keep")), ERROR, "error[Z0815]", "step 5", "--resume", "--overwrite")
@@ -396,7 +397,7 @@ def checkpoints_of_another_run(b):
 
 def resumed_with_changes(b):
     """Another batch goes on and says so; another seed, or other data, only when told."""
-    for ranks, before in ((1, 4), (4, 1)):
+    for ranks, before in ((1, 2), (2, 1)):
         b.train(before, 5)
         b.expect(b.train(ranks, 10, extra=("--resume",), model=("seed=7",)), ERROR, "error[Z0814]", "this run has 7", "--accept-changes")
         with open(b.path("other.txt"), "w", encoding="ascii") as file:
@@ -412,7 +413,7 @@ def resumed_with_changes(b):
 
 def two_runs_at_once(b):
     """In one folder of checkpoints, or with one log: the second is told who is there, and the first does not notice."""
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         first = Running(b, ranks)
         other = ("--log", b.path("other.jsonl"))
         b.expect(b.train(ranks, 5, extra=(*other, "--keep")), ERROR, "error[Z0817]", "pid ", os.uname().nodename)
@@ -429,7 +430,7 @@ def two_runs_at_once(b):
 
 def checkpoint_foreign(b):
     b.train(1, 5, model=("model.d=48",))
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         b.expect(b.train(ranks, 10, extra=("--resume",)), ERROR, "error[Z0813]", "h.0.attn.c_attn.bias", "[144]", "[96]")
         b.expect_nothing_half_written(5)
 
@@ -622,7 +623,7 @@ def interrupted(b, ranks, number, status=None):
 
 def interrupted_on_full_folder(b):
     """Asked to end, it cannot publish its checkpoint: that is what the exit status tells."""
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         shutil.rmtree(b.path("ck"), ignore_errors=True)
         running = Running(b, ranks, model=("checkpoint.every=1000000",))
         shutil.rmtree(b.path("ck"))
@@ -652,14 +653,14 @@ def terminate_four(b):
 
 def batch_system_warns(b):
     """SIGUSR1 asks for a checkpoint and an end that is no failure."""
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         b.begin("batch_system_warns")
         interrupted(b, ranks, signal.SIGUSR1, status=0)
 
 
 def command_killed(b):
     """Nobody is left to stop the trainer then: it ends by itself."""
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         running = Running(b, ranks)
         session = running.process.pid
         running.process.kill()
@@ -672,7 +673,7 @@ def command_killed(b):
 # ---- the rest of the environment ----
 
 def log_unwritable(b):
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         outcome = b.train(ranks, 5, extra=("--log", os.path.join(MODEL, "log.jsonl")))  # below a regular file
         b.expect(outcome, ERROR, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
     os.mkfifo(b.path("pipe"))  # the model may be a stranger's, and names it
@@ -685,12 +686,12 @@ def log_full(b):
 
 
 def not_finite(b):
-    outcome = b.train(4, 40, model=("optimizer.lr=1e30", "schedule=constant(warmup=1)"))
+    outcome = b.train(2, 40, model=("optimizer.lr=1e30", "schedule=constant(warmup=1)"))
     b.expect(outcome, FAILED, "error[Z0830]", "not finite")
 
 
 def wrong_trainer_option(b):
-    for ranks in LAYOUTS:
+    for ranks in SEVERAL:
         outcome = b.train(ranks, 5, trainer=("--bogus",))
         b.check("exit status 2", outcome.status == USAGE, "it was %d\n%s" % (outcome.status, outcome.tail()))
         b.check("says which", 'unknown option "--bogus"' in outcome.err, outcome.tail())
@@ -783,7 +784,7 @@ def hostfile_damaged(b):
     """What mpirun says of it reaches the user."""
     with open(b.path("hosts"), "w", encoding="ascii") as file:
         file.write("localhost slots=x\n")
-    outcome = b.train(4, 1, extra=("--hostfile", b.path("hosts")))
+    outcome = b.train(2, 1, extra=("--hostfile", b.path("hosts")))
     b.check("exit status 1", outcome.status == ERROR, "it was %d\n%s" % (outcome.status, outcome.tail()))
     b.check("says why", "error: mpirun" in outcome.err and "hostfile" in outcome.err.split("error: mpirun")[-1], outcome.tail())
 

@@ -155,7 +155,7 @@ class Fuzzer:
             print("%d %s: %s %s" % (result.number, verdict.kind, shown, verdict.text.replace("\n", " ")[:300]), flush=True)
 
     def run(self):
-        numbers = range(self.options.first, self.options.first + self.options.count)
+        numbers = [n for n in range(self.options.first, self.options.first + self.options.count) if self.options.count == 1 or harness.my_turn(n)]
         began = time.time()
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             pending = collections.deque()

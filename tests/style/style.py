@@ -5,8 +5,8 @@
 usage: style.py
 
   format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
-  tidy      clang-tidy finds no fault (.clang-tidy says what it looks for) in what changed lately and a quarter of the rest, with
-            ZPLAN_LONG in the environment in all; needs build/release, for how files are compiled
+  tidy      clang-tidy finds no fault (.clang-tidy says what it looks for); needs build/release, for how files are compiled
+            both: in what changed lately and an eighth of the rest, with ZPLAN_LONG in the environment in all
   licence   every source names it in its first line, or after `#!`; not data, nor what stands in plans (.dz) and in models (.dz.in)
   comments  none begins with "Of", "The same" or "And": each stands by itself
   const     a function of the search that takes its cache const does not use the arenas of the cache
@@ -48,9 +48,10 @@ def read(name):
 
 
 def check_format(tally, sources):
-    done = subprocess.run(["clang-format", "--dry-run", "-Werror", "--ferror-limit=1"] + sources, cwd=ROOT, capture_output=True, text=True)
+    due = due_for_tools(sources, ".clang-format")
+    done = subprocess.run(["clang-format", "--dry-run", "-Werror", "--ferror-limit=1"] + due, cwd=ROOT, capture_output=True, text=True)
     wrong = sorted(set(re.findall(r"^([^:\s]+):\d+:\d+: error", done.stderr, re.M)))
-    tally.check("clang-format: %d files" % len(sources), done.returncode == 0, " ".join(wrong) or done.stderr[:200])
+    tally.check("clang-format: %d of %d files" % (len(due), len(sources)), len(due) > len(sources) // 9 and done.returncode == 0, " ".join(wrong) or done.stderr[:200])
 
 
 def tidy_faults(files):
@@ -64,16 +65,17 @@ def git(*words):
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")[:-1]
 
 
-def due_for_tidy(files):
-    """Parsing all of them is a minute and a half of processor time: those that the working tree or one of the last 40 commits changed, and
-    a quarter of the rest, which the number of commits chooses, so that four in a row see all. A commit of more than 200 files changed one
-    thing in all of them, and not what clang-tidy sees. With ZPLAN_LONG in the environment (tests/long.sh), and without the history, all."""
+def due_for_tools(files, configuration):
+    """All of them are a minute and a half of processor time: those that the working tree or one of the last 16 commits changed, and
+    an eighth of the rest, which the number of commits chooses, so that eight in a row see all. A commit of more than 200 files changed one
+    thing in all of them, and not what the tools see. With ZPLAN_LONG in the environment (tests/long.sh), without the history, and when
+    the tool's configuration has changed, all."""
     commits = git("rev-list", "--count", "HEAD")
     if os.environ.get("ZPLAN_LONG") or not commits or git("rev-parse", "--is-shallow-repository") != ["false"]:
         return files
-    lately = "\n".join(git("log", "-n", "40", "--format=%x00", "--name-only")).split("\0")
+    lately = "\n".join(git("log", "-n", "16", "--format=%x00", "--name-only")).split("\0")
     changed = {line[3:] for line in git("status", "--porcelain", "-uall")}.union(*(c.split("\n") for c in lately if c.count("\n") <= 200))
-    return [name for i, name in enumerate(files) if name in changed or (i + int(commits[0])) % 4 == 0]
+    return files if configuration in changed else [name for i, name in enumerate(files) if name in changed or (i + int(commits[0])) % 8 == 0]
 
 
 def check_tidy(tally, sources):
@@ -81,10 +83,10 @@ def check_tidy(tally, sources):
         tally.check("clang-tidy", False, "build/release is not configured: cmake --preset release")
         return
     files = [name for name in sources if name.endswith(".c") and name.split("/")[0] in PARTS]
-    due = due_for_tidy(files)
+    due = due_for_tools(files, ".clang-tidy")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         faults = sum(pool.map(tidy_faults, [due[i::24] for i in range(24)]), [])
-    tally.check("clang-tidy: %d of %d files" % (len(due), len(files)), len(due) > 100 and len(files) > 400 and not faults,
+    tally.check("clang-tidy: %d of %d files" % (len(due), len(files)), len(due) > len(files) // 9 and len(files) > 400 and not faults,
                 "; ".join("%s %s" % f for f in faults[:10]))
 
 

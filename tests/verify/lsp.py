@@ -380,8 +380,10 @@ def check_hover(tally, server):
                 hover = server.at("hover", uri_of(path), number, match.start(1))
                 if hover is None:
                     continue
+                value, word = re.sub(r"^(\S+( = |: (i32)?\[|: the number|: a sum).*\n)+\n?", "", hover["contents"]["value"]), match.group(1)
+                if not value:  # a name of the file: check_names
+                    continue
                 found += 1
-                value, word = hover["contents"]["value"], match.group(1)
                 asked = value.split("\n")[0].split(":")[0].split()[0]
                 if (hover["range"]["start"] != {"line": number, "character": match.start(1)} or asked.split(".")[-1] != word or
                         squeezed(value) not in squeezed(harness.zplan("explain", asked).out)):
@@ -405,6 +407,51 @@ def check_hover(tally, server):
     answer = server.request("textDocument/hover", {"textDocument": {"uri": "untitled:h.dz"}, "position": {"line": "x"}})
     tally.check("hover without a position: -32602", answer["error"]["code"] == BAD_PARAMS, str(answer))
     server.close("untitled:h.dz")
+
+
+NAMES = """use std.nn
+use std.models
+block twice(x: [B, S, d]) -> [B, S, d] {
+  y = x + x
+  return y
+}
+model m(V = 256, S = 64, d = 32) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param embed: [V, d] ~ normal(std = 0.02)
+  x = embedding(tokens, embed)  # gone = 1
+  h = twice(linear(x, d))
+  z = llama_layer(h, heads = 4, kv_heads = 4, head = 8, ff = 64, window = S)
+  output loss = cross_entropy(matmul(z, transpose(embed)), labels)
+}
+"""
+
+
+def check_names(tally, server):
+    """Shapes, values, parameters and definitions of names, and completion with them."""
+    uri, lines = "untitled:names.dz", NAMES.split("\n")
+    server.show(uri, NAMES)
+
+    def at(method, line, word):
+        return server.at(method, uri, line, lines[line].index(word))
+
+    wanted = {(9, "embed"): "embed: [256, 32], 8,192 parameters", (9, "d]"): "d = 32", (11, "h ="): "h: [B, 64, 32]", (10, "tokens"): "tokens: i32[B, 64]",
+              (11, "linear"): "linear: [B, 64, 32], 1,056 parameters", (3, "y"): "y: [B, 64, 32]", (12, "llama"): "llama_layer: [B, 64, 32], 10,304 parameters"}
+    got = {key: at("hover", *key) for key in wanted}
+    wrong = {key: hover and hover["contents"]["value"] for key, hover in got.items() if not hover or wanted[key] not in hover["contents"]["value"]}
+    tally.check("hover shows shapes, values and parameters", not wrong, str(wrong))
+    wanted = {(13, "embed"): (uri, 9), (11, "twice"): (uri, 2), (10, "tokens"): (uri, 7), (3, "x"): (uri, 2), (13, "z"): (uri, 12), (11, "linear"): ("nn.dz", None)}
+    got = {key: at("definition", *key) for key in wanted}
+    wrong = {key: place for key, place in got.items() if not place or not place["uri"].endswith(wanted[key][0]) or
+             wanted[key][1] not in (None, place["range"]["start"]["line"])}
+    tally.check("names lead to where they are defined", not wrong, str(wrong))
+    tally.check("a word of the language is defined nowhere", at("definition", 10, "embedding") is None and at("definition", 10, "gone") is None)
+    server.show("untitled:half.dz", NAMES[:NAMES.index("output")] + "  w = mat")  # half written
+    labels = {item["label"] for item in server.at("completion", "untitled:half.dz", 13, 9)}
+    tally.check("completion offers the names of the file", {"embed", "x", "h", "z", "tokens", "twice", "V", "llama_layer", "matmul"} <= labels and
+                not {"heads", "gone", "std", "mat"} & labels, str(sorted(labels)))
+    server.close(uri)
+    server.close("untitled:half.dz")
 
 
 def check_completion(tally, server):
@@ -506,6 +553,7 @@ def main():
     check_used(tally, server)
     check_half_files(tally, server)
     check_hover(tally, server)
+    check_names(tally, server)
     check_completion(tally, server)
     check_malformed(tally)
     check_stream(tally)

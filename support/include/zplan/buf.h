@@ -27,6 +27,7 @@ const char *zp_show_bytes(zp_arena *arena, int64_t bytes);
 const char *zp_show_gib(zp_arena *arena, int64_t bytes);
 const char *zp_show_count(zp_arena *arena, double count);
 const char *zp_show_seconds(zp_arena *arena, double seconds);
+const char *zp_show_whole(zp_arena *arena, int64_t value); /* "124,439,808" */
 
 /* Whole regular files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails, above 256
  * MiB too; len may be NULL. Writing goes to a temporary name in the same folder, is synced and renamed: never half a

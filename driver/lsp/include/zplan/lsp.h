@@ -8,9 +8,10 @@
 
 typedef struct zp_lsp_host {
   const char *version, *library_dir;
-  /* As `zplan check` reads the file: everything that it would report is in diags. edited: what editors hold. */
+  /* As `zplan check` reads the file: everything that it would report is in diags. edited: what editors hold; facts:
+   * filled with what is known of names. */
   void (*check)(void *user, zp_arena *arena, zp_diags *diags, const char *path, const zp_source_text *edited,
-                int n_edited);
+                int n_edited, zp_facts *facts);
   void *user;
 } zp_lsp_host;
 

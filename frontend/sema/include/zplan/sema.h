@@ -5,6 +5,7 @@
 #define ZPLAN_SEMA_H
 
 #include <zplan/ast.h>
+#include <zplan/facts.h>
 #include <zplan/model.h>
 #include <zplan/spec.h>
 
@@ -31,6 +32,7 @@ typedef struct zp_load_options {
   void *user;
   const zp_source_text *edited; /* texts in place of what files of these (tidy) paths hold: an editor's */
   int n_edited;
+  zp_facts *facts; /* is filled; NULL: nobody wants facts */
 } zp_load_options;
 
 /* Loads a file and everything it uses. NULL after reporting errors to diags. `sources`, when not NULL, holds texts to
