@@ -54,6 +54,7 @@ bytes by link class|1|16|python3 tests/diff/links.py
 streams|1|16|python3 tests/diff/streams.py
 sequence|1|16|python3 tests/diff/sequence.py
 sharded state|1|16|python3 tests/diff/zero.py
+pytorch|1|16|python3 tests/torch/compare.py
 Muon|1|16|python3 tests/diff/muon.py
 loss in chunks|1|16|python3 tests/diff/chunked_loss.py
 sparse attention|1|16|python3 tests/diff/sparse.py

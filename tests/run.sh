@@ -182,7 +182,7 @@ take_parts() {
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
-    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 10
+    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 6
   take_parts
 }
 

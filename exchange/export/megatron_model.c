@@ -97,6 +97,26 @@ static void put_loss_scale(zp_megatron *m) {
   PUT_INT(HYSTERESIS, 1);
 }
 
+/* Products of layers in 8 or 4 bits, as the plan prices them. */
+static void put_recipe(zp_megatron *m) {
+  switch (m->e->spec->train.precision) {
+  case ZP_PREC_MIXED_FP8:
+  case ZP_PREC_MIXED_FP8_DELAYED:
+    PUT_TEXT(FP8, "hybrid");
+    PUT_TEXT(FP8_RECIPE, m->e->spec->train.precision == ZP_PREC_MIXED_FP8 ? "tensorwise" : "delayed");
+    return;
+  case ZP_PREC_MIXED_MXFP8:
+    PUT_TEXT(FP8, "e4m3");
+    PUT_TEXT(FP8_RECIPE, "mxfp8");
+    return;
+  case ZP_PREC_MIXED_NVFP4:
+    PUT_TEXT(FP4, "e2m1");
+    PUT_TEXT(FP4_RECIPE, "nvfp4");
+    return;
+  default: return;
+  }
+}
+
 static void put_precision(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
   bool halves = zp_export_grad_bytes(m->e) == 2;
@@ -105,11 +125,11 @@ static void put_precision(zp_megatron *m) {
     if (!halves) PUT(SUM_FP32); /* without it in fp16 */
     put_loss_scale(m);
   }
-  assert(t->precision != ZP_PREC_MIXED_FP8); /* GPU clusters refuse it (Z0505), CPU clusters are not exported (Z0681) */
-  if (t->precision == ZP_PREC_MIXED_BF16) {
+  if (zp_computes_bf16(t->precision)) {
     PUT(BF16);
     if (halves) PUT(REDUCE_BF16); /* without it in fp32 */
   }
+  put_recipe(m);
   if (!m->e->spec->cluster.node.device.has_bf16) {
     PUT_TEXT(IMPLEMENTATION, "local");
     zp_export_note(m->e, "device %s has no bf16, so no Transformer Engine is asked for: --transformer-impl local",

@@ -165,26 +165,13 @@ zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model) {
   return any ? make_pieces(arena, model, bounds) : NULL;
 }
 
-static int find(const zp_pieces *p, int segment, int first, int end) {
-  int parts = p->parts[segment], at = p->range[segment];
-  if (end - first == parts) return segment;
-  for (int i = 0; i < first; i++) at += parts - i - (i == 0); /* ranges that begin with part i, the whole left out */
-  return at + end - first - 1;
-}
-
-int zp_pieces_find(const zp_pieces *p, int segment, int first, int end) {
-  assert(segment >= 0 && segment < p->n_whole);
-  assert(first >= 0 && first < end && end <= p->parts[segment]);
-  return find(p, segment, first, end);
-}
-
 void zp_pieces_unit(const zp_pieces *p, int64_t unit, int *piece, int64_t *iteration) {
   assert(unit >= 0 && unit < p->n_units);
   int s = 0;
   for (; unit >= p->parts[s] * p->piece[s].segment.count; s++) unit -= p->parts[s] * p->piece[s].segment.count;
   assert(s < p->n_whole);
   int part = (int)(unit % p->parts[s]);
-  *piece = find(p, s, part, part + 1);
+  *piece = zp_pieces_find(p, s, part, part + 1);
   *iteration = unit / p->parts[s];
 }
 
@@ -210,12 +197,12 @@ static void walk_segment(const zp_pieces *p, int s, int64_t first, int64_t end, 
   int from = (int)(first % parts), to = (int)(end % parts);
   int64_t i = first / parts, last = end / parts;
   if (i == last) {
-    fn(arg, find(p, s, from, to), i, 1);
+    fn(arg, zp_pieces_find(p, s, from, to), i, 1);
     return;
   }
-  if (from > 0) fn(arg, find(p, s, from, parts), i++, 1);
+  if (from > 0) fn(arg, zp_pieces_find(p, s, from, parts), i++, 1);
   if (i < last) fn(arg, s, i, last - i);
-  if (to > 0) fn(arg, find(p, s, 0, to), last, 1);
+  if (to > 0) fn(arg, zp_pieces_find(p, s, 0, to), last, 1);
 }
 
 void zp_pieces_walk(const zp_pieces *p, int64_t first, int64_t end, zp_on_piece *fn, void *arg) {

@@ -43,14 +43,20 @@ zp_rank_order zp_rank_order_by_name(const char *name) {
 static const struct {
   const char *word;
   int bytes, real_bytes;
+  const char *recipe;
 } precisions[ZP_PRECISIONS] = {
-#define PRECISION(id, word, operand, real, ...) {word, operand, real},
+#define PRECISION(id, word, operand, real, dtype, recipe, ...) {word, operand, real, recipe},
 #include <zplan/precisions.def>
 };
 
 const char *zp_precision_name(zp_precision precision) {
   assert(precision < ZP_PRECISIONS);
   return precisions[precision].word;
+}
+
+const char *zp_precision_recipe(zp_precision precision) {
+  assert(precision < ZP_PRECISIONS);
+  return precisions[precision].recipe;
 }
 
 int zp_precision_bytes(zp_precision precision) {

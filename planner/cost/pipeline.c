@@ -101,7 +101,7 @@ static void set_durations(place_state *place, const zp_stage_time *time) {
 
 /* Gives the way into a chunk its arrivals and ties the way out of the chunk before it to them. */
 static void connect(zp_arena *arena, const zp_pipeline_run *run, way *from, way *to, int from_stage, int to_stage) {
-  to->arrival_s = ZP_NEW_ARRAY(arena, double, run->microbatches);
+  to->arrival_s = ZP_ROOM_FOR(arena, double, run->microbatches);
   for (int64_t i = 0; i < run->microbatches; i++) to->arrival_s[i] = -1;
   from->next_s = to->arrival_s;
   from->next_stage = to_stage;

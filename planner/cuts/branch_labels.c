@@ -54,6 +54,11 @@ typedef struct checked {
 
 static zp_outcome visit(zp_tree *t, int fixed, checked so_far);
 
+/* With many micro-batches windows of stages say most of a step (labels.c). */
+static bool labels_say_most(const zp_cut_problem *p) {
+  return p->microbatches >= (int64_t)ZP_LABELS_SAY_MOST * p->stages;
+}
+
 /* From t->cut on to faster cuts, unless it was just done, or the work allows few of them. ZP_FOUND: one is below the
  * target. */
 static zp_outcome climb(zp_tree *t, int64_t work) {
@@ -142,9 +147,15 @@ static zp_outcome visit_within(zp_tree *t, int64_t work) {
   return found;
 }
 
+/* Is the bound of a wide round that far below the target? */
+static bool is_far(const zp_tree *t, int width, double low) {
+  return width >= ZP_WIDER && t->target_s - low > t->near * t->target_s;
+}
+
 /* Rounds take stages away until none are left or a plan is found. When a round takes few, what is left is searched in
  * the work that a wider round would take; whatever the work once labels did not merge. *far: neither said anything, and
- * the bound is far below the target. */
+ * the bound is far below the target. Where labels say most, a lower target takes more away for less than that search.
+ */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
   for (int width = 1; t->effort->work_left - work > t->stop_at && t->problem->may_grow(t->problem->user, 0);) {
@@ -157,13 +168,15 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
     if (!round.exact && 4 * zp_stage_graph_arcs(t->graph) <= 3 * arcs) continue;
     work *= ZP_WIDER;
+    *far = !round.exact && labels_say_most(t->problem) && is_far(t, width, *low);
+    if (*far) return ZP_FOUND_NONE;
     if (round.exact || width >= ZP_WIDER) {
       memcpy(t->cut, t->reach, sizeof *t->reach * (size_t)(t->problem->stages + 1));
       if (climb(t, work) == ZP_FOUND) return ZP_FOUND;
       zp_outcome found = visit_within(t, round.exact ? t->effort->work_left : work);
       if (round.exact || found != ZP_SPENT) return found;
     }
-    *far = width >= ZP_WIDER && t->target_s - *low > t->near * t->target_s;
+    *far = is_far(t, width, *low);
     if (*far) return ZP_FOUND_NONE;
     width *= ZP_WIDER;
   }
@@ -202,7 +215,7 @@ static double next_share(const zp_tree *t, double low, double ceiling, double sh
  * ceiling is as near to the bound as wide rounds may be, so these reach further every time. */
 static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = ZP_FIRST_TARGET;
-  t->near = ZP_NEAR; /* and wider every time that it was reached */
+  t->near = labels_say_most(t->problem) ? ZP_VERY_NEAR : ZP_NEAR; /* and wider every time that it was reached */
   while (low < zp_tree_highest_target(t) && t->effort->work_left > t->stop_at) {
     if (low >= ceiling) {
       if (t->all) t->near *= ZP_WIDER;

@@ -10,8 +10,8 @@
  * recompute, and where what is best for the chains together is no cut. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/pairs.h>
 #include "cut_space.h"
-#include "pairs.h"
 #include "provers.h"
 
 typedef struct bounding {

@@ -85,13 +85,13 @@ static double *next_label(pile *p) {
   int64_t used = p->n * p->length, room = next_room(p);
   if (room > p->room) {
     p->room = room;
-    double *numbers = ZP_NEW_ARRAY(p->arena, double, p->room);
+    double *numbers = ZP_ROOM_FOR(p->arena, double, p->room);
     if (used) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)used);
     p->numbers = numbers;
   }
   if (p->n == p->most_entries) {
     p->most_entries = p->n ? 2 * p->n : 64;
-    entry *entries = ZP_NEW_ARRAY(p->arena, entry, p->most_entries);
+    entry *entries = ZP_ROOM_FOR(p->arena, entry, p->most_entries);
     if (p->n) memcpy(entries, p->entries, sizeof *entries * (size_t)p->n);
     p->entries = entries;
   }
@@ -173,7 +173,7 @@ static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int w
     if (add_suffixes(k, stage, &least, &arcs->arcs[i], found)) arcs->arcs[n++] = arcs->arcs[i];
   arcs->n = n;
   choose_labels(k, found, width);
-  node->suffixes = ZP_NEW_ARRAY(k->back, double, found->n * found->length);
+  node->suffixes = ZP_ROOM_FOR(k->back, double, found->n * found->length);
   for (; node->n < found->n; node->n++)
     memcpy(node->suffixes + node->n * found->length, label_of(found, found->entries[node->n].label),
            sizeof *node->suffixes * (size_t)found->length);
@@ -238,7 +238,7 @@ static void note_least(zp_label_search *k, int stage, const pile *p) {
     if (node->least_prefix) {
       zp_label_merge(node->least_prefix, prefix, p->length);
     } else {
-      node->least_prefix = ZP_NEW_ARRAY(k->front, double, p->length);
+      node->least_prefix = ZP_ROOM_FOR(k->front, double, p->length);
       memcpy(node->least_prefix, prefix, sizeof *prefix * (size_t)p->length);
     }
   }

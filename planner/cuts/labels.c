@@ -30,8 +30,8 @@
  * so of two prefixes with equal units the one that is nowhere longer can be followed by all that follows the other one,
  * and the least of several, number by number, is a bound of each of them. */
 #include <math.h>
+#include <zplan/pairs.h>
 #include "labels.h"
-#include "pairs.h"
 
 /* Windows of l stages up to b that are gone round: rounds * V_l - less; or whole rounds, and then one of `left` stages.
  * l = 1 .. N_b stand at l - 1. */

@@ -93,7 +93,7 @@ static void add_arcs(maker *k, int stage, int64_t first) {
     if (end > g->high[stage + 1]) g->high[stage + 1] = end;
   }
   node->n = k->arcs.len;
-  node->arcs = ZP_NEW_ARRAY(k->arena, zp_stage_arc, node->n);
+  node->arcs = ZP_ROOM_FOR(k->arena, zp_stage_arc, node->n);
   if (node->n) memcpy(node->arcs, k->arcs.data, sizeof *node->arcs * (size_t)node->n);
 }
 
@@ -221,7 +221,7 @@ zp_stage_graph *zp_stage_graph_copy(zp_arena *arena, const zp_stage_graph *g, zp
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
       const zp_stage_node *from = zp_stage_node_at(g, stage, first);
       zp_stage_node *to = zp_stage_node_at(copy, stage, first);
-      zp_stage_arc *arcs = fresh ? ZP_NEW_ARRAY(arena, zp_stage_arc, from->n) : to->arcs;
+      zp_stage_arc *arcs = fresh ? ZP_ROOM_FOR(arena, zp_stage_arc, from->n) : to->arcs;
       *to = *from;
       to->arcs = arcs;
       if (from->n) memcpy(arcs, from->arcs, sizeof *arcs * (size_t)from->n);

@@ -8,10 +8,20 @@
 #include <zplan/search_numbers.h>
 #include <zplan/seconds.h>
 
+/* Where a place that begins at `at` ends, not after `last`: within the limit it can go no further. Places next to each
+ * other have about as many units, so the search begins at `guess`. */
+static int64_t furthest(const double *before_s, int64_t at, int64_t last, int64_t guess, double limit_s) {
+  int64_t end = guess < last ? guess : last;
+  while (end > at && before_s[end] - before_s[at] > limit_s) end--;
+  if (end < at) end = at;
+  while (end < last && before_s[end + 1] - before_s[at] <= limit_s) end++;
+  return end;
+}
+
 bool zp_sums_fill(const zp_cut_sums *sums, double limit_s, zp_fill_side side, int64_t *cut) {
   const double *before_s = sums->before_s;
   int places = sums->places;
-  int64_t units = sums->units, at = side == ZP_FILL_BACK ? units : 0;
+  int64_t units = sums->units, at = side == ZP_FILL_BACK ? units : 0, taken = 0;
   assert(places > 0);
   cut[0] = 0, cut[places] = units;
   for (int i = 0; i < places; i++) {
@@ -20,7 +30,8 @@ bool zp_sums_fill(const zp_cut_sums *sums, double limit_s, zp_fill_side side, in
       while (end > later && before_s[at] - before_s[end - 1] <= limit_s) end--;
       cut[later] = end;
     } else {
-      while (end < units - later && before_s[end + 1] - before_s[at] <= limit_s) end++;
+      end = furthest(before_s, at, units - later, at + taken, limit_s);
+      taken = end - at;
       cut[i + 1] = end;
     }
     if (end == at) return false;
@@ -40,9 +51,9 @@ static double longest_place(const zp_cut_sums *sums, const int64_t *cut) {
 static double next_longest(const zp_cut_sums *sums, double limit_s) {
   const double *before_s = sums->before_s;
   double next = HUGE_VAL;
-  for (int64_t i = 0, at = 0; i < sums->places && at < sums->units; i++) {
-    int64_t end = at, last = sums->units - (sums->places - 1 - i);
-    while (end < last && before_s[end + 1] - before_s[at] <= limit_s) end++;
+  for (int64_t i = 0, at = 0, taken = 0; i < sums->places && at < sums->units; i++) {
+    int64_t last = sums->units - (sums->places - 1 - i), end = furthest(before_s, at, last, at + taken, limit_s);
+    taken = end - at;
     if (end < last) next = zp_sooner(next, before_s[end + 1] - before_s[at]);
     at = end > at ? end : at + 1; /* a unit that is too long itself */
   }

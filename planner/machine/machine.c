@@ -16,7 +16,10 @@ static double peak_flop_per_s(const zp_device *device, zp_precision precision) {
   case ZP_PREC_F32: return device->flop_per_s_fp32;
   case ZP_PREC_MIXED_FP16:
   case ZP_PREC_MIXED_BF16:
-  case ZP_PREC_MIXED_FP8: return device->flop_per_s_half;
+  case ZP_PREC_MIXED_FP8:
+  case ZP_PREC_MIXED_FP8_DELAYED:
+  case ZP_PREC_MIXED_MXFP8:
+  case ZP_PREC_MIXED_NVFP4: return device->flop_per_s_half;
   case ZP_PRECISIONS: break;
   }
   return 0;

@@ -26,7 +26,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
   zp_precision precision = p->spec->train.precision;
   /* These have bf16's sizes; the others keep the names that older files have. */
-  if (precision == ZP_PREC_MIXED_FP16 || precision == ZP_PREC_MIXED_FP8)
+  if (precision == ZP_PREC_MIXED_FP16 || zp_precision_recipe(precision))
     hash = zp_hash(hash, &precision, sizeof precision);
   if (p->spec->train.rounds_sums) hash = zp_hash(hash, &p->spec->train.rounds_sums, sizeof p->spec->train.rounds_sums);
   if (p->lowered->sum_bytes < p->lowered->grad_bytes) hash = zp_hash(hash, "gradient_sums", 13);

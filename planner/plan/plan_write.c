@@ -123,7 +123,8 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
 /* Those from `first` on, before `end`. */
 static void set_regions(zp_json *o, const zp_stage *s, zp_region first, zp_region end) {
   for (int r = first; r < (int)end; r++)
-    if (zp_region_rows[r].key) zp_json_set_int(o, zp_region_rows[r].key, s->at[r]);
+    if (zp_region_rows[r].key && (r != ZP_REGION_NARROW_WEIGHTS || s->at[r] >= 0))
+      zp_json_set_int(o, zp_region_rows[r].key, s->at[r]);
 }
 
 /* Where the regions of the arenas stand, and what their sizes follow from. In the order of the first files, which is

@@ -45,6 +45,7 @@ static const zp_software profiles[] = {
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"Megatron-Bridge"},
      .engine = true,
+     .measured_narrow = true,
      .sm90_attention = SM90_ATTENTION_2025,
      EAGER,
      .communicators = MEGATRON_GROUPS,

@@ -49,6 +49,7 @@ static bool is_gpu(const family *f, const char *device) { return strncmp(device,
 static const char *generation_of(const char *device) { return strncmp(device, "h200", 4) == 0 ? "h100" : device; }
 
 static bool is_of(const family *f, const zp_cluster *cluster, bool several) {
+  if (cluster->software->product_rate > 0 && !cluster->software->measured_narrow) return false;
   return strcmp(f->profile, cluster->software->name) == 0 && is_gpu(f, generation_of(cluster->node.device.name)) &&
          f->several == several;
 }

@@ -216,6 +216,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   zp_flat_add(&t->all, &a->unit.elements, count);
   t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
   t->statistics += a->l->segments[segment].statistics * count;
+  t->narrow_weights += a->l->segments[segment].narrow_weights * count;
   a->streams |= a->unit.streams;
   a->slot_bytes += a->unit.slot_bytes * count;
   a->offloaded_bytes += a->unit.offloaded_bytes * count;

@@ -20,6 +20,7 @@ typedef struct zp_totals {
   int64_t pending_bytes;                      /* waiting weight gradients */
   int64_t transient_bytes;
   int64_t statistics;     /* Adafactor's */
+  int64_t narrow_weights; /* elements of weights of products in 8 or 4 bits */
   int64_t products_bytes; /* scratch memory of products */
   bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */

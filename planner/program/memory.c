@@ -29,6 +29,8 @@ typedef struct entry {
   int buffer;
   bool workspace;
   int64_t bytes;
+  int first_step, last_step; /* of the buffer */
+  int64_t begin, end;        /* where it is, once it is placed */
 } entry;
 
 static int by_size(const void *a, const void *b) {
@@ -38,19 +40,19 @@ static int by_size(const void *a, const void *b) {
   return x->buffer - y->buffer;
 }
 
-static bool overlap_in_time(const zp_buffer *a, const zp_buffer *b) {
+static bool overlap_in_time(const entry *a, const entry *b) {
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
 /* The lowest offset where buffer e fits alongside the ones already placed. */
-static int64_t first_fit(const zp_procedure *p, const entry *placed, int n_placed, const zp_buffer *b) {
+static int64_t first_fit(const entry *placed, int n_placed, const entry *e) {
   int64_t offset = 0;
   for (bool moved = true; moved;) {
     moved = false;
     for (int i = 0; i < n_placed; i++) {
-      const zp_buffer *o = &p->buffers.data[placed[i].buffer];
-      if (!overlap_in_time(o, b) || offset >= o->offset + o->bytes || o->offset >= offset + b->bytes) continue;
-      offset = zp_round_up(o->offset + o->bytes, ZP_ALIGN_BYTES);
+      const entry *o = &placed[i];
+      if (!overlap_in_time(o, e) || offset >= o->end || o->begin >= offset + e->bytes) continue;
+      offset = zp_round_up(o->end, ZP_ALIGN_BYTES);
       moved = true;
     }
   }
@@ -64,13 +66,15 @@ void zp_color_transients(zp_arena *arena, zp_procedure *p) {
   for (int b = 0; b < p->buffers.len; b++) {
     const zp_buffer *buffer = &p->buffers.data[b];
     if (buffer->place == ZP_AT_TRANSIENT && buffer->base < 0 && buffer->first_step >= 0)
-      entries[n++] = (entry){b, buffer->tensor < 0, buffer->bytes};
+      entries[n++] =
+          (entry){b, buffer->tensor < 0, buffer->bytes, buffer->first_step, buffer->last_step, .begin = 0, .end = 0};
   }
   qsort(entries, (size_t)n, sizeof *entries, by_size);
   p->transient_bytes = 0;
   for (int i = 0; i < n; i++) {
-    zp_buffer *b = &p->buffers.data[entries[i].buffer];
-    b->offset = first_fit(p, entries, i, b);
-    if (p->transient_bytes < b->offset + b->bytes) p->transient_bytes = b->offset + b->bytes;
+    entry *e = &entries[i];
+    e->begin = p->buffers.data[e->buffer].offset = first_fit(entries, i, e);
+    e->end = e->begin + e->bytes;
+    if (p->transient_bytes < e->end) p->transient_bytes = e->end;
   }
 }

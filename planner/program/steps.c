@@ -177,7 +177,7 @@ bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_s
 
 static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_ints *tensors) {
   int n = tensors->len;
-  zp_ints buffers = {ZP_NEW_ARRAY(l->details, int, n), n, n};
+  zp_ints buffers = {ZP_ROOM_FOR(l->details, int, n), n, n};
   for (int i = 0; i < n; i++) buffers.data[i] = zp_lower_buffer(l, p, buffer_of, tensors->data[i]);
   return buffers;
 }

@@ -97,13 +97,42 @@ static bool works_in_place(zp_op op) {
   return op == ZP_OP_ALL_REDUCE || op == ZP_OP_GRAD_ALL_REDUCE || op == ZP_OP_CE_GRAD;
 }
 
+/* Where the operands of a step are, those that it reads first; bytes 0: nowhere. Most steps have few operands: these
+ * places are asked for once. */
+enum { MOST_PLACES = 16 };
+typedef struct places {
+  int known; /* of `at`; those after it are asked for every time */
+  zp_shadow_place at[MOST_PLACES];
+} places;
+
+static int operand(const zp_step *step, int i) {
+  return i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
+}
+
+static places find_places(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  places p;
+  int n = step->in.len + step->out.len;
+  p.known = n < MOST_PLACES ? n : MOST_PLACES;
+  for (int i = 0; i < p.known; i++)
+    if (!place_of(r, f, operand(step, i), (zp_replay_part){0}, &p.at[i])) p.at[i].bytes = 0;
+  return p;
+}
+
+/* False: it has none, and that is a finding. */
+static bool place_of_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
+                             zp_shadow_place *out) {
+  if (i >= p->known) return place_of(r, f, operand(step, i), (zp_replay_part){0}, out);
+  *out = p->at[i];
+  return out->bytes > 0;
+}
+
 /* A kernel reads and writes in any order, so what it writes may not lie on what it reads. */
-static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, int out) {
+static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int out) {
   zp_shadow_place to, other;
-  if (!place_of(r, f, step->out.data[out], (zp_replay_part){0}, &to)) return;
+  if (!place_of_operand(r, f, step, p, step->in.len + out, &to)) return;
   for (int i = 0; i < step->in.len + out; i++) {
-    int b = i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
-    if (!place_of(r, f, b, (zp_replay_part){0}, &other)) continue;
+    int b = operand(step, i);
+    if (!place_of_operand(r, f, step, p, i, &other)) continue;
     bool bytes_apart = to.at + to.bytes <= other.at || other.at + other.bytes <= to.at;
     bool columns_apart = to.at == other.at && to.row == other.row && (to.to <= other.from || other.to <= to.from);
     bool same = i < step->in.len && to.at == other.at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
@@ -111,6 +140,13 @@ static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *st
       zp_replay_find(r, f, "writes `%s` over `%s`, which it works with", f->p->buffers.data[step->out.data[out]].name,
                      f->p->buffers.data[b].name);
   }
+}
+
+/* The place that is known of the whole tensor is that of its first part, too. */
+static bool place_of_part(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
+                          zp_replay_part part, zp_shadow_place *out) {
+  bool known = part.column == 0 && part.before == 0;
+  return known ? place_of_operand(r, f, step, p, i, out) : place_of(r, f, operand(step, i), part, out);
 }
 
 static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, zp_replay_part part) {
@@ -132,14 +168,17 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   }
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
     scribble(r, r->stage->at[ZP_REGION_PRODUCTS], zp_products_bytes(r->program->spec));
+  const places p = find_places(r, f, step);
+  zp_shadow_place place;
   for (int i = 0; i < step->in.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
-    read_operand(r, f, step->in.data[i], value, part);
+    if (place_of_part(r, f, step, &p, i, part, &place))
+      zp_replay_want(r, f, place, value, f->p->buffers.data[step->in.data[i]].name);
   }
-  for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, i);
+  for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, &p, i);
   for (int i = 0; i < step->out.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &part);
-    write_operand(r, f, step->out.data[i], value, part);
+    if (place_of_part(r, f, step, &p, step->in.len + i, part, &place)) zp_shadow_write(&r->device, place, value);
   }
   zp_replay_sum(r, f, step);
 }
@@ -153,7 +192,8 @@ static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   uint64_t value = zp_replay_value_of(r, f, out->data[index], &part);
   read_operand(r, f, from, value, part);
   if (step->hands_on && zp_replay_in_at(r, f, index) == zp_replay_out_at(r, f, index)) return;
-  want_apart(r, f, step, 0);
+  const places p = find_places(r, f, step);
+  want_apart(r, f, step, &p, 0);
   write_operand(r, f, to, value, (zp_replay_part){0});
 }
 
@@ -164,7 +204,8 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
   uint64_t shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
   int64_t at = address(r, f, &f->p->buffers.data[root_of(f->p, whole)]);
   if (!keep) read_operand(r, f, from, shard, (zp_replay_part){0});
-  want_apart(r, f, step, 0);
+  const places p = find_places(r, f, step);
+  want_apart(r, f, step, &p, 0);
   for (int i = 0; at >= 0 && i < g->carry_in.len; i++) {
     const zp_carry *c = &f->call->seg->carries[i];
     if (c->stream >= 0) continue;

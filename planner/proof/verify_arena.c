@@ -151,6 +151,8 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_MOMENTUM_BEFORE: return lamb && c->zero != 1 ? state : 0;
   case ZP_REGION_LOCAL_SUM: return local ? state : 0;
   case ZP_REGION_ANCHOR: return local && cb != 2 ? state : 0;
+  case ZP_REGION_NARROW_WEIGHTS:
+    return (zp_times(n->narrow_weights, zp_software_weight_32nds(v->spec->cluster.software)) + 31) / 32;
   case ZP_REGION_INPUTS:
     return v->microbatches *
            zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, c->microbatch, (int)cb, n->numbers);

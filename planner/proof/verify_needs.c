@@ -74,6 +74,17 @@ static void add_statistics(const zp_verifier *v, const zp_graph *g, int64_t coun
   n->transient = zp_verify_max(n->transient, statistics_room(v, own));
 }
 
+/* Weights of products in 8 or 4 bits: every unit casts its own, and those that it shares. */
+static int64_t narrow_weights(const zp_verifier *v, const zp_graph *g) {
+  int64_t elements = 0;
+  for (int i = 0; i < g->nodes.len; i++) {
+    const zp_node *node = &g->nodes.data[i];
+    if (zp_op_get_class(node->op) == ZP_CLASS_MATMUL && node->attr.float8)
+      elements += v->elements[g->tensors.data[node->in.data[1]].index];
+  }
+  return elements;
+}
+
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
   int64_t elements = 0;
   for (int i = 0; i < carry->len; i++)
@@ -107,6 +118,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, zp_verify_nee
     n->transient = zp_verify_max(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
   n->transient = zp_verify_max(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
   if (zp_optimizer_facts(&v->spec->train)->needs == ZP_NEEDS_STATISTICS) add_statistics(v, segment->graph, count, n);
+  n->narrow_weights += zp_times(narrow_weights(v, segment->graph), count);
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

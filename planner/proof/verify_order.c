@@ -11,7 +11,7 @@ void zp_verify_order(zp_verifier *v) {
   int64_t *length = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);
   for (int s = 0; s < c->pipeline; s++) {
     length[s] = zp_order_length(c, v->microbatches);
-    order[s] = ZP_NEW_ARRAY(v->arena, zp_action, length[s]);
+    order[s] = ZP_ROOM_FOR(v->arena, zp_action, length[s]);
     const char *wrong = zp_read_stage_order(v->arena, zp_json_at(v->stages, s), c, s, v->microbatches, order[s]);
     if (wrong) zp_push(v->arena, &findings, wrong);
   }

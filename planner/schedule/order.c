@@ -56,7 +56,7 @@ zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbat
   for (int s = 0; s < choice->pipeline && choice->own_order; s++) length[s] = n;
   if (choice->own_order) return choice->own_order->table;
   for (int s = 0; s < choice->pipeline; s++) {
-    order[s] = ZP_NEW_ARRAY(arena, zp_action, n);
+    order[s] = ZP_ROOM_FOR(arena, zp_action, n);
     length[s] = n;
     if (choice->schedule != ZP_SCHEDULE_ZB_V) order_stage(choice, s, microbatches, order[s]);
   }

@@ -72,6 +72,14 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   bool descend;                 /* no stage has more than the one before it */
   int64_t *chunk;               /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
+typedef struct zp_stage_flight { /* of one stage, as zp_flight_memo says it */
+  double flight, pending, fewest, all, slots;
+} zp_stage_flight;
+enum { ZP_STAGE_FLIGHT_SLOTS = 1024, ZP_STAGE_FLIGHT_KEY = 5 };
+typedef struct zp_stage_flight_memo {
+  int64_t key[ZP_STAGE_FLIGHT_KEY]; /* schedule, chunks, pipeline, micro-batches, stage; all zero: not known */
+  zp_stage_flight flight;
+} zp_stage_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
 typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
   bool known, possible;
@@ -131,6 +139,7 @@ typedef struct zp_communicators_memo {
 typedef struct zp_search_memo {
   zp_stage_nodes_memo stage_nodes;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
+  zp_stage_flight_memo stage_flight[ZP_STAGE_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;

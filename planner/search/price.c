@@ -110,7 +110,7 @@ double zp_bound_stated_cuts(const zp_refiner *x) {
   for (int k = 0; k < c->pipeline; k++) x->own[k] = zp_variant_of(progress->s, x->point);
   double least = HUGE_VAL;
   for (int i = 0; i < stated.n; i++)
-    least = fmin(least, zp_bound_of_chunks(progress->s, x->point, stated.cut[i], x->own));
+    least = fmin(least, zp_bound_of_chunks(progress->s, x->point, stated.cut[i], x->own, least));
   zp_arena_rewind(progress->s->arena, mark);
   memo->known = true;
   memcpy(memo->key, key, sizeof key);

@@ -5,7 +5,6 @@
 #include "validate_internal.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 static const zp_profiles *const lists[] = {&zp_profiles_frameworks, &zp_profiles_deepspeed, &zp_profiles_megatron};
 enum { N_LISTS = sizeof lists / sizeof *lists };
@@ -64,40 +63,4 @@ const zp_software *zp_software_of(const zp_measured *run, bool *is_named) {
   *is_named = software != NULL;
   if (!software) software = first(by_year, run);
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
-}
-
-/* Products by Transformer Engine, as it times them itself: rates of kernels against bf16, and what casts take besides
- * (docs/examples/gemm_profiling/gemm_profiling.rst; opened). A layer of 5 G parameters, 15,872 tokens: B300 13.1 ms in
- * bf16, 6.81 with scaled FP8, 7.16 MXFP8, 3.76 NVFP4; H200 32.0 and 16.8. With casts 9.15, 8.98, 6.45; 20.3 (delayed
- * scaling: 19.0). There every operand of every product is cast by itself, 1.24 G elements twice; a training casts them
- * once. Bytes: of the time of an element, at the share of memory bandwidth that the device reaches. Gathered: a byte or
- * half of one and a scale of a byte for 32 or 16 of them. */
-static const struct {
-  const char *recipe;
-  double rate, cast_bytes, gathered;
-  bool blackwell, overlaps;
-} recipes[] = {
-    {"fp8", 1.9, 4, 0.5, false, true},
-    {"fp8_current", 1.9, 6, 0.5, false, true},
-    {"mxfp8", 1.83, 4, 0.52, true, true},
-    {"nvfp4", 3.48, 6, 0.28, true, false},
-};
-
-const char *zp_software_with_recipe(zp_arena *arena, const zp_measured *run, const zp_device *device,
-                                    const zp_software **software) {
-  for (size_t i = 0; run->precision && i < sizeof recipes / sizeof *recipes; i++) {
-    if (strcmp(recipes[i].recipe, run->precision) != 0) continue;
-    int arch = device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : 0;
-    if (arch < (recipes[i].blackwell ? 100 : 89))
-      return zp_format(arena, "%s multiplies in no %s", device->name, run->precision);
-    if (!(*software)->engine) return zp_format(arena, "%s of %s is not priced", run->precision, (*software)->name);
-    zp_software *with = ZP_NEW(arena, zp_software);
-    *with = **software;
-    with->product_rate = recipes[i].rate;
-    with->cast_bytes = recipes[i].cast_bytes;
-    with->gathered = recipes[i].gathered;
-    with->overlaps_tensor &= recipes[i].overlaps;
-    *software = with;
-  }
-  return NULL;
 }

@@ -67,9 +67,5 @@ int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_softwa
 /* ---- software.c ---- */
 /* *is_named: by the row's source, or by what its notes say; else by its year. */
 const zp_software *zp_software_of(const zp_measured *run, bool *is_named);
-/* A copy of the program with the run's products in 8 or 4 bits (arena). Why the device has none; NULL: it has, or the
- * run wants none. */
-const char *zp_software_with_recipe(zp_arena *arena, const zp_measured *run, const zp_device *device,
-                                    const zp_software **software);
 
 #endif

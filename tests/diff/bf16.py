@@ -9,9 +9,8 @@
    --check-memory. Messages of activations and weights are half as long as in fp32, those of gradients as long.
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
 3. 5 steps on one layout and 5 more on another end where 10 do; on the same layout to the last byte.
-4. 60 steps of examples/gpt_tiny.dz on a text reach the loss of fp32; those of mixed_fp8 that of bf16, with products of layers that
+4. 60 steps of examples/gpt_tiny.dz with 2 layers on a text reach the loss of fp32; those of mixed_fp8 that of bf16, with products of layers that
    read gradients of results in E5M2 and all else in E4M3.
-5. The kernels of a GPU trainer compile where NVRTC is on this machine (fp16: cuda.py in tests/long.sh).
 
 Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
 So runs differ as the run on one rank differs from f64, which the test prints alongside; measured:
@@ -23,8 +22,8 @@ So runs differ as the run on one rank differs from f64, which the test prints al
   sends a token to another expert, which is no small difference;
 - on the emulated GPU, after 2 steps, the same bounds divided by 10 (measured 7.8e-5 and 3.3e-4 on 25 November 2026): little has been fed back;
 - T5 there after 1 step, likewise (measured 8.6e-6 and 1.2e-4 on 26 November 2026);
-- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 2e-5 on 29 November 2026), which has fallen by 2.5; in fp8 within
-  the same of bf16 (measured 9e-4 on 30 November 2026).
+- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 2e-3 on 30 November 2026), which has fallen by 2.8; in fp8 within
+  the same of bf16 (measured 7e-3 on 30 November 2026).
 """
 import argparse
 import json
@@ -237,8 +236,8 @@ def check_text(suite):
         place = os.path.join(suite.folder, "text-" + precision)
         log = os.path.join(place, "log.jsonl")
         outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 1, "-o", os.path.join(place, "tree"),
-                                "--log", log, "--set", 'precision="%s"' % precision, *trainings.ON_TEXT, "--set", "batch=8", "--steps", TEXT_STEPS,
-                                "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(place, "ck"))
+                                "--log", log, "--set", 'precision="%s"' % precision, *trainings.ON_TEXT, "--set", "model.layers=2", "--set", "batch=8", "--steps", TEXT_STEPS,
+                                "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.ENVIRONMENT)
         if not suite.tally.check("gpt_tiny in " + precision, outcome.status == 0, outcome.tail()):
             return
         losses = [record["loss"] for record in harness.read_log(log)[0]]
@@ -275,7 +274,6 @@ def main():
     harness.require_zplan()
     with harness.Scratch() as folder:
         suite = Suite(folder, options.verbose)
-        cuda.check_builds(suite.tally, folder, "llama_tiny", BF16, 2)
         references = check_layouts(suite)
         gpt = references["gpt", case("gpt", 1, 1, 1).reference]
         check_master(suite, gpt)

@@ -51,7 +51,7 @@ def words_of(optimizer="adamw(lr = 3e-3)", ema=EMA):
 
 
 def case(t, p, d, precision="fp64", more=None, words=(), model="gpt", **settings):
-    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 3}, **(more or {})), batch=8,
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 2}, **(more or {})), batch=4,
                             words=words, **settings)
 
 

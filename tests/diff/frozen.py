@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 import trainings  # noqa: E402
 
-STEPS = 8
+STEPS, EMULATED = 8, 3
 GPU = ("--cluster", "gpu", "--arch", "host")
 FROZEN = ("--set", 'train.frozen=["wte", "h.{}.attn.*", "h.{}.ln_2.bias"]')
 HEAD = ("--set", 'train.trained=["ln_f.*"]')
@@ -34,7 +34,7 @@ F32_BOUNDS = dict(trainings.BOUNDS, fp32={"loss": 5e-6, "gradient norm": 1e-4, "
 
 
 def case(t, p, d, words, model="gpt", more=None, precision="fp64", **settings):
-    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 3}, **(more or {})), batch=8, words=words, **settings)
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 3, "batch": 4}, **(more or {})), words=words, **settings)
 
 
 def layouts(words, model="gpt"):
@@ -42,7 +42,7 @@ def layouts(words, model="gpt"):
         case(2, 2, 1, words, model),
         case(1, 1, 2, words, model, zero=1),
         case(2, 1, 2, words, model, zero=2),
-        case(1, 1, 3, words, model, zero=3, more={"batch": 6}),
+        case(1, 1, 3, words, model, zero=3, more={"batch": 3}),
         case(2, 1, 2, words, model, zero=3, recompute="full"),
         case(1, 3, 1, words, model, schedule="zb_h1"),
         case(1, 2, 2, words, model, schedule="zb_h1", zero=3),
@@ -58,7 +58,8 @@ def layouts(words, model="gpt"):
 
 def own(words, jobs, table, folder, tally, verbose):
     os.makedirs(folder)
-    suite = trainings.Suite(table, folder, jobs, verbose, bounds=F32_BOUNDS, steps=STEPS, reference_words=words, tally=tally)
+    suite = trainings.Suite(table, folder, jobs, verbose, bounds=F32_BOUNDS, steps=STEPS, reference_words=words, tally=tally,
+                            emulated_steps=EMULATED)
     suite.run()
 
 
@@ -92,10 +93,11 @@ def check_bytes(tally, folder, model, words):
         os.makedirs(place)
         title, first = "%s %s" % (one.name, " ".join(words[1:2])), first_checkpoint(one, place)
         begin = tensors(place, 0) if first.status == 0 else {}
-        got = trainings.train(one.model, dict(one.settings), place, STEPS, one.words + ("--overwrite",))
+        steps = EMULATED if "--arch" in one.words else STEPS
+        got = trainings.train(one.model, dict(one.settings), place, steps, one.words + ("--overwrite",))
         if not tally.check(title + ": runs", begin and not got.error, "%s %s" % (got.error, first.tail())):
             continue
-        end, state = tensors(place, STEPS), tensors(place, STEPS, "optimizer.safetensors")
+        end, state = tensors(place, steps), tensors(place, steps, "optimizer.safetensors")
         moved = {name for name in begin if bytes(begin[name][1]) != bytes(end[name][1])}
         wrong = [name for name in begin if (general(name) in frozen) == (name in moved)]
         tally.check(title + ": frozen tensors are the same bytes, others are not", not wrong and {general(n) for n in begin} == names, "%s" % wrong)

@@ -278,6 +278,7 @@ def main():
     if sys.argv[1:]:
         sys.exit(__doc__)
     harness.require_zplan()
+    harness.build_quickly()
     tally = harness.Tally()
     with harness.Scratch() as folder:
         data = write_data(os.path.join(folder, "data"))

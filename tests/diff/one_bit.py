@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""1-bit Adam: what a trainer does before and after its variance freezes, what it sends, and that it learns.
+"""1-bit Adam: what a trainer does before and after its variance freezes, and what it sends.
 
     one_bit.py [--verbose]
 
@@ -10,12 +10,11 @@
    are rounding noise whose signs reach the scale that a block gets from the sum of its ranks, so there the loss is compared until the first
    compressed update. Every run has --check-memory: arena peaks and bytes sent are the plan's, warm-up and compressed steps together.
 2. Until the variance freezes it is plain Adam, afterwards it is not; a frozen step sends 21 times less than one of plain Adam.
-3. A small GPT on text ends where plain Adam does.
-4. A checkpoint of the compressed phase goes on: to the bit in the same layout, near on other data ranks, which is said, and with
+3. A checkpoint of the compressed phase goes on: to the bit in the same layout, near on other data ranks, which is said, and with
    plain Adam. GPU trainers, on an emulated GPU, go on from a CPU trainer's.
-5. GPU trainers train what CPU trainers do.
-6. What does not go together is refused.
-The arithmetic of the exchange is tested in tests/unit/test_kernels_one_bit.c.
+4. GPU trainers train what CPU trainers do.
+5. What does not go together is refused.
+The arithmetic of the exchange is tested in tests/unit/test_kernels_one_bit.c; that a text is learned as with plain Adam, in freeze.py.
 """
 import argparse
 import json
@@ -89,7 +88,7 @@ def bytes_of(folder, name, steps, more):
     log = os.path.join(folder, name + ".jsonl")
     outcome = harness.zplan("run", os.path.join(HERE, "llama.dz"), "--ranks", 2, "-o", os.path.join(folder, "tree_" + name), "--log", log,
                             "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0", *more, "--steps", steps,
-                            "--threads", 1, "--check-memory")
+                            "--threads", 1, "--check-memory", env=trainings.ENVIRONMENT)
     if outcome.status != 0:
         return 0.0
     return harness.read_log(log)[1]["communicated_bytes"]["data"] * steps
@@ -106,7 +105,7 @@ def check_bytes(tally, folder):
 def check_resume(tally, folder):
     """Parameters, moments, the number of frozen steps and the ranks' errors go on: the same layout to the bit. On other data
     ranks errors start again, so the first loss is the same and later ones are near; that is said."""
-    one = FAMILIES[0][0]
+    one, two_stages, four = (case("llama", p, d, micro, **{"model.layers": 2}) for p, d, micro in ((1, 2, 2), (2, 2, 2), (1, 4, 1)))
     places = [os.path.join(folder, "resume%d" % i) for i in range(2)]
     for place in places:
         os.makedirs(place)
@@ -115,11 +114,10 @@ def check_resume(tally, folder):
     with open(os.path.join(harness.step_folder(os.path.join(places[1], "ck"), FREEZE + 2), "manifest.json"), encoding="utf-8") as file:
         manifest = json.load(file)
     tally.check("the manifest counts frozen steps", manifest.get("frozen_steps") == 2 and manifest.get("error_ranks") == 2, str(manifest))
-    same, two_stages, four = FAMILIES[0][0], case("llama", 2, 2, 2), case("llama", 1, 4, 1)
     for name, least, most, goes_on in (
-            ("same layout", 0, 0, lambda place: train(same, place, FROZEN + ("--resume",))),
+            ("same layout", 0, 0, lambda place: train(one, place, FROZEN + ("--resume",))),
             ("two stages", 0, 1e-10, lambda place: train(two_stages, place, FROZEN + ("--resume",))),
-            ("the same on GPUs", 0, 1e-10, lambda place: train(same, place, FROZEN + GPU + ("--resume",))),
+            ("the same on GPUs", 0, 1e-10, lambda place: train(one, place, FROZEN + GPU + ("--resume",))),
             ("four data ranks", 1e-10, 0.1, lambda place: train(four, place, FROZEN + ("--resume",))),
             ("plain Adam on one rank", 1e-10, 0.1, lambda place: train_plain(one, place, ("--resume",)))):
         place = os.path.join(folder, "resume " + name)
@@ -138,8 +136,9 @@ def check_resume(tally, folder):
 def check_note(tally, folder, place):
     place = shutil.copytree(place, os.path.join(folder, "resume note"))
     outcome = harness.zplan("run", os.path.join(HERE, "llama.dz"), "--ranks", 4, "-o", os.path.join(place, "tree"), "--set", "tensor=1", "--set",
-                            "pipeline=1", "--set", "plan.data=4", "--set", "zero=0", "--set", "batch=8", "--set", "microbatch=1", *COMPRESS,
-                            "--steps", FREEZE + 3, "--resume", "--threads", 1, "--", "--checkpoint", os.path.join(place, "ck"))
+                            "pipeline=1", "--set", "plan.data=4", "--set", "zero=0", "--set", "batch=8", "--set", "microbatch=1", "--set",
+                            "model.layers=2", *COMPRESS, "--steps", FREEZE + 3, "--resume", "--threads", 1, "--", "--checkpoint", os.path.join(place, "ck"),
+                            env=trainings.ENVIRONMENT)
     tally.check("errors of other data ranks: a note", outcome.status == 0 and
                 "holds the errors of 1-bit Adam on 2 data ranks; on 4 they start at zero" in outcome.err + outcome.out, outcome.tail())
 
@@ -153,27 +152,6 @@ def check_gpu(tally, folder):
         os.makedirs(place)
         results.append(train(one, place, words, FREEZE + 3))
     trainings.judge(tally, one.name + " on an emulated GPU over NCCL", results[1], results[0], trainings.BOUNDS["fp64"])
-
-
-def check_learning(tally, folder, verbose):
-    """Mean loss of the last ten steps, 200 steps of two layers on a text."""
-    ends = []
-    for compress in ("false", "true"):
-        log = os.path.join(folder, "learn_%s.jsonl" % compress)
-        outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 2, "-o", os.path.join(folder, "learn" + compress),
-                                "--log", log, *trainings.ON_TEXT, "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0",
-                                "--set", "compress=" + compress, "--set", "model.layers=2", "--set", "model.d=64", "--set", "batch=16",
-                                "--set", "steps=200", "--threads", 1, "--", "--checkpoint", os.path.join(folder, "ck" + compress))
-        if not tally.check("gpt_tiny with compress=%s" % compress, outcome.status == 0, outcome.tail()):
-            return
-        losses = [record["loss"] for record in harness.read_log(log)[0]]
-        ends.append(sum(losses[-10:]) / 10)
-    if verbose:
-        print("loss of the last ten steps: plain Adam %.4f, 1-bit Adam %.4f" % tuple(ends))
-    tally.check("1-bit Adam ends where plain Adam does", ends[1] - ends[0] < LEARNING_BOUND, "%s" % ends)
-
-
-LEARNING_BOUND = 0.1
 
 
 def check_refusals(tally):
@@ -203,7 +181,6 @@ def main():
             check_family(tally, folder, number, family, options.verbose)
         check_resume(tally, folder)
         check_gpu(tally, folder)
-        check_learning(tally, folder, options.verbose)
     return tally.finish()
 
 

@@ -47,7 +47,7 @@ FILES = ("model.safetensors", "optimizer.safetensors", "errors.safetensors")
 
 
 def case(model, t, p, d, precision, more=None, words=(), **settings):
-    one = trainings.layout(model, tensor=t, pipeline=p, data=d, more=dict({"model.layers": 2}, **(more or {})), batch=8, precision=precision,
+    one = trainings.layout(model, tensor=t, pipeline=p, data=d, more=dict({"model.layers": 2}, **(more or {})), batch=4, precision=precision,
                            compress=True, words=words, **settings)
     return one._replace(name=" ".join((one.name,) + words[:2]))
 

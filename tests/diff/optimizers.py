@@ -152,7 +152,7 @@ def check_formula(tally, name, optimizer, groups, place, bound):
 # ---- trainings ----
 
 def case(t, p, d, precision="fp64", more=None, words=(), model="gpt", **settings):
-    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 3}, **(more or {})), batch=8,
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, more=dict({"model.layers": 2}, **(more or {})), batch=4,
                             words=words, **settings)
 
 

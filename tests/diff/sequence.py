@@ -92,6 +92,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="a line a case")
     options = parser.parse_args()
     harness.require_zplan()
+    harness.build_quickly()
     tally, references, largest = harness.Tally(), {}, {}
     with harness.Scratch() as folder:
         check_refusal(tally)

@@ -40,6 +40,25 @@ def megatron_stage(f, layers, embedding, head):
     return dense, layers * expert
 
 
+def narrow_bytes(f, hopper):
+    """Bytes kept of the cast of a weight of a layer's product (Transformer Engine, performance considerations of low-precision
+    training): once, and once more transposed on Hopper; with scales of blocks along rows and along columns, 32 or 16 values each."""
+    if "--fp4-format" in f:
+        return 2 * (0.5 + 1 / 16)
+    if "--fp8-format" not in f:
+        return 0
+    return 2 * (1 + 1 / 32) if f["--fp8-recipe"] == "mxfp8" else 2 if hopper else 1
+
+
+def precision_of(f, half):
+    """The plan's word for it."""
+    if "--fp4-format" in f:
+        return "mixed_nvfp4"
+    if "--fp8-format" in f:
+        return {"tensorwise": "mixed_fp8", "delayed": "mixed_fp8_delayed", "mxfp8": "mixed_mxfp8"}[f["--fp8-recipe"]]
+    return "mixed_" + half if half else "fp32"
+
+
 def sum_bytes(half, told_fp32, told_half):
     if not half:
         return 4
@@ -48,8 +67,9 @@ def sum_bytes(half, told_fp32, told_half):
     return 4 if told_fp32 else 2
 
 
-def read_megatron(f, ranks, stages):
-    """stages: (embedding, layers, head) of every stage, its chunks together."""
+def read_megatron(f, ranks, stages, hopper=True):
+    """stages: (embedding, layers, head) of every stage, its chunks together. hopper: of which GPUs, where products are narrow; such
+    models have no biases here."""
     number = lambda flag, missing=0: int(f.get(flag, missing))
     tensor, pipeline = number("--tensor-model-parallel-size"), number("--pipeline-model-parallel-size")
     data = ranks // (tensor * pipeline)
@@ -63,9 +83,10 @@ def read_megatron(f, ranks, stages):
     for embedding, layers, head in stages:
         kinds = list(zip(megatron_stage(f, layers, embedding, head), (data, spread)))
         held = lambda stage: sum(n / (ranks_of if zero >= stage else 1) for n, ranks_of in kinds)
-        bytes_of.append({"weights": held(3) * (2 if half else 4), "gradients": held(2) * gradient, "optimizer": held(1) * state})
+        products = megatron_stage(f, layers, False, False)[0] - layers * 2 * number("--hidden-size")
+        bytes_of.append({"weights": held(3) * (2 if half else 4) + products * narrow_bytes(f, hopper), "gradients": held(2) * gradient, "optimizer": held(1) * state})
     micro = number("--global-batch-size") // (number("--micro-batch-size") * data)
-    return {"microbatches": micro, "precision": "mixed_" + half if half else "fp32", "stages": bytes_of}
+    return {"microbatches": micro, "precision": precision_of(f, half), "stages": bytes_of}
 
 
 def read_deepspeed(config, parameters, ranks):

@@ -257,13 +257,16 @@ def memory_of_exports(folder):
     dense = [HERE + "/golden/llama2_7b.dz", "--gpus", "8", *sets("cut=layer schedule=1f1b microbatch=1")]
     experts = [HERE + "/golden/mixtral_8x7b.dz", "--gpus", "64", *sets("cut=layer schedule=1f1b tensor=1 pipeline=4 expert=8 microbatch=1")]
     pipeline = sets("tensor=2 pipeline=2 zero=1")
+    narrow = [(recipe, machine) for recipe in ("fp8", "fp8_delayed") for machine in ("dgx-h100", "dgx-b200")]
     for kind, name, args, precision in (
+            *(("megatron", "%s on %s" % case, [*dense, *pipeline, "--machine", case[1]], "mixed_" + case[0])
+              for case in (*narrow, ("mxfp8", "dgx-b200"), ("nvfp4", "dgx-b200"))),
             ("megatron", "pipeline", dense + pipeline, "mixed_bf16"), ("megatron", "pipeline fp16", dense + pipeline, "mixed_fp16"),
             ("megatron", "zero 2", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_bf16"),
             ("megatron", "experts", experts, "mixed_bf16"),
             *(("deepspeed", "zero %d" % z, dense + sets("tensor=1 pipeline=1 zero=%d" % z), "mixed_bf16") for z in (1, 2, 3)),
             ("deepspeed", "zero 2 fp16", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_fp16")):
-        for program in (kind, "zplan"):
+        for program in (kind, "zplan") if "--machine" not in args else (kind,):
             what = "%s %s planned for %s" % (kind, name, program)
             run = zplan(*args, "--for", program, *sets("precision=" + precision), "-o", plan_file)
             if not expect(what, run.returncode == 0, run.stderr[:300]):
@@ -277,7 +280,8 @@ def memory_of_exports(folder):
             if kind == "megatron":
                 f, units = flags_of(out), plan["stages"]
                 layout = layout_of(f["--pipeline-model-parallel-layout"]) if len(units) > 1 else [(1, int(f["--num-layers"]), 1)]
-                read = read_megatron(f, degrees["tensor"] * degrees["pipeline"] * degrees["data"], layout)
+                read = read_megatron(f, degrees["tensor"] * degrees["pipeline"] * degrees["data"], layout,
+                                     "dgx-b200" not in args)
             else:
                 with open(out, encoding="utf-8") as file:
                     read = read_deepspeed(json.load(file), plan["model"]["parameters"], degrees["data"])

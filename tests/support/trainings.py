@@ -170,25 +170,33 @@ def in_turn(table, always=(), turn=None, values=values_of):
 class Suite:
     """Trains a table, two at a time, and judges every training by its reference, which is trained once. A test that looks at more than
     losses, norms and parameters derives from it. learn_steps: references go on to this step and must have learned something by then.
+    emulated_steps: those of an emulated GPU end here, where the reference has a checkpoint; a step there costs what hundreds cost on a
+    processor, and the third does what later ones do: moments are neither zero nor of one gradient, buffers have been used in turn.
+    In 16 bits all steps are trained: bounds are of the largest value, and an adapter that begins with zeros has only roundings at first.
 
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
     keep_trees = False  # until a training is reported
     always = ()  # trainings that are not left to other turns (in_turn)
-    optimized = ()  # precisions in which C is optimized
+    optimized = ()  # precisions in which C is optimized, of every third training by turns
 
-    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None):
+    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None,
+                 emulated_steps=None):
         self.table, self.folder, self.jobs, self.verbose, self.learn_steps = in_turn(table, self.always), folder, jobs, verbose, learn_steps
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
-        self.tally, self.references = tally or harness.Tally(), {}
+        self.tally, self.references, self.emulated_steps = tally or harness.Tally(), {}, emulated_steps
         self.largest = collections.defaultdict(lambda: (0.0, ""))
 
     def run_job(self, job, steps=None):
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized else ENVIRONMENT
-        return train(model, dict(settings), folder, steps or self.steps, words, self.keep_trees, environment)
+        environment = OPTIMIZED if dict(settings)["precision"] in self.optimized and harness.my_turn(number) else ENVIRONMENT
+        return train(model, dict(settings), folder, steps or self.steps_of(settings, words), words, self.keep_trees, environment)
+
+    def steps_of(self, settings, words):
+        few = self.emulated_steps and "--arch" in words and dict(settings)["precision"] in ("fp64", "fp32")
+        return self.emulated_steps if few else self.steps
 
     def run_jobs(self, jobs, first, *steps):
         """Results in the order of the jobs, while later ones still run."""
@@ -201,20 +209,25 @@ class Suite:
         if self.learn_steps:
             words += ("--set", 'checkpoint.dir="ck"', "--set", "checkpoint.every=%d" % self.steps)
             steps = (self.learn_steps,)
+        if self.emulated_steps:
+            words += ("--set", 'checkpoint.dir="ck"', "--set", "checkpoint.every=%d" % self.emulated_steps,
+                      "--set", "checkpoint.keep=%d" % self.steps)
         for key, result in zip(wanted, self.run_jobs([(*key, words) for key in wanted], 0, *steps)):
             if self.learn_steps:
                 sanity(self.tally, name_for(key[0], dict(key[1])), result)
-            self.references[key] = self.at_last_step(result)
+            self.references[key] = self.at_step(result, self.steps)
         return len(wanted)
 
-    def at_last_step(self, result):
-        """A reference where the trainings of the table end."""
+    @staticmethod
+    def at_step(result, step):
+        """A reference where trainings of the table end."""
         checkpoints = os.path.dirname(os.path.dirname(result.checkpoint))
-        return result._replace(losses=result.losses[:self.steps], norms=result.norms[:self.steps],
-                               checkpoint=os.path.join(harness.step_folder(checkpoints, self.steps), "model.safetensors"))
+        return result._replace(losses=result.losses[:step], norms=result.norms[:step],
+                               checkpoint=os.path.join(harness.step_folder(checkpoints, step), "model.safetensors"))
 
     def report(self, one, result):
-        errors = judge(self.tally, one.name, result, self.references[one.model, one.reference], self.bounds[one.group])
+        want = self.at_step(self.references[one.model, one.reference], self.steps_of(one.settings, one.words))
+        errors = judge(self.tally, one.name, result, want, self.bounds[one.group])
         for quantity, error in (errors or {}).items():
             self.largest[one.group, quantity] = max(self.largest[one.group, quantity], (error, one.name))
         if self.verbose:

@@ -43,8 +43,8 @@ static zp_pipeline_run random_run(zp_arena *arena, zp_choice *choice, int stages
 Test(cost_pipeline, turns_match_events) {
   zp_arena *arena = zp_arena_new("test");
   for (int i = 0; i < 2000; i++) {
-    int stages = 1 + (int)below(12);
-    int64_t microbatches = 1 + below(40);
+    int stages = 1 + (int)below(22);
+    int64_t microbatches = 1 + below(i % 4 ? 40 : 120);
     zp_choice choice;
     zp_pipeline_run run = random_run(arena, &choice, stages, microbatches), turns = run;
     turns.end_s = ZP_NEW_ARRAY(arena, double, stages);
@@ -63,9 +63,10 @@ Test(cost_pipeline, turns_match_events) {
 Test(cost_pipeline, first_stages_alone) {
   zp_arena *arena = zp_arena_new("test");
   for (int i = 0; i < 2000; i++) {
-    int stages = 2 + (int)below(10);
+    bool wide = i % 10 == 0;
+    int stages = 2 + (int)below(wide ? 20 : 10);
     zp_choice choice;
-    zp_pipeline_run run = random_run(arena, &choice, stages, 1 + below(30)), turns = run;
+    zp_pipeline_run run = random_run(arena, &choice, stages, 1 + below(wide ? 120 : 30)), turns = run;
     turns.end_s = ZP_NEW_ARRAY(arena, double, stages);
     double *fewer_s = ZP_NEW_ARRAY(arena, double, stages), rest = 0;
     zp_pipeline_simulate(arena, &run, NULL, NULL);

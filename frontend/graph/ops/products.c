@@ -2,6 +2,21 @@
 /* Matrix products, and those of experts: one an expert. */
 #include "ops.h"
 
+/* The product as it is written, with the weight transposed or not; NULL: it is not written as `matmul(..., w)`. */
+static const char *turned_text(const zp_rule *rule, const char *weight) {
+  if (!rule->diags || rule->span.file < 0) return NULL;
+  zp_arena *arena = rule->graph->arena;
+  size_t len;
+  const char *source = zp_diags_source_text(rule->diags, rule->span.file, &len);
+  const char *text = zp_strndup(arena, source + rule->span.begin, rule->span.end - rule->span.begin);
+  const char *turned = zp_format(arena, "transpose(%s)", weight);
+  const char *is = rule->attr.trans ? turned : weight, *fits = rule->attr.trans ? weight : turned;
+  const char *end = zp_format(arena, ", %s)", is);
+  size_t whole = strlen(text), tail = strlen(end);
+  if (strncmp(text, "matmul(", 7) != 0 || whole < tail || strcmp(text + whole - tail, end) != 0) return NULL;
+  return zp_format(arena, "%.*s, %s)", (int)(whole - tail), text, fits);
+}
+
 static void rule_matmul(zp_rule *rule) {
   if (!zp_want_activation(rule, 0) || !zp_want_element(rule, 1, ZP_ELEM_FLOAT) || !zp_want_param(rule, 1) ||
       !zp_want_rank(rule, 1, 2))
@@ -14,10 +29,11 @@ static void rule_matmul(zp_rule *rule) {
                               zp_rule_text(rule, 0), rule->attr.trans ? "the transpose of " : "", by,
                               zp_rule_text(rule, 1), (long long)zp_shape_cols(zp_rule_shape(rule, 0)), (long long)k);
     bool fits = zp_shape_cols(zp_rule_shape(rule, 0)) == w->dim[rule->attr.trans ? 0 : 1];
-    if (d && fits && rule->attr.trans)
-      zp_diag_help(d, "without `transpose` it fits: `matmul(%s, %s)`", x, by);
-    else if (d && fits)
-      zp_diag_help(d, "its transpose fits: `matmul(%s, transpose(%s))`", x, by);
+    const char *turned = d && fits ? turned_text(rule, by) : NULL;
+    if (d && fits) {
+      const char *what = rule->attr.trans ? "without `transpose` it fits" : "its transpose fits";
+      zp_diag_help(d, "%s%s%s%s", what, turned ? ": `" : "", turned ? turned : "", turned ? "`" : "");
+    }
     return;
   }
   zp_rule_answer(rule, ZP_ELEM_FLOAT, zp_rule_with_last_of(zp_rule_shape(rule, 0), w, rule->attr.trans ? 0 : 1));

@@ -9,27 +9,26 @@ const zp_word zp_precision_words[] = {
 
 /* Recipes of other programs for products in 8 or 4 bits. */
 static bool refuse_recipe(zp_reader *reader, zp_span span, const char *text) {
-  static const char ours[] = "write `\"mixed_fp8\"`: products of layers in fp8 by current scales, the rest in bf16";
-  static const char blocks[] = "scales of blocks are neither planned nor trained; `\"mixed_fp8\"` has one a tensor";
-  static const char earlier[] =
-      "scales of earlier steps are neither planned nor trained; `\"mixed_fp8\"` has current ones";
-  static const char four_bits[] =
-      "products in 4 bits are neither planned nor trained; `\"mixed_fp8\"` is the narrowest";
+  static const char blocks[] =
+      "scales of blocks of 128 are neither planned nor trained; `\"mixed_fp8\"` has one a tensor, "
+      "`\"mixed_mxfp8\"` one for 32 values";
+  static const char current[] = "write `\"mixed_fp8\"`: products of layers in fp8 by current scales, the rest in bf16";
+  static const char delayed[] =
+      "write `\"mixed_fp8_delayed\"`: products of layers in fp8 by scales of earlier steps, the "
+      "rest in bf16";
   static const struct {
     const char *word, *help;
-  } rows[] = {{"fp8", ours},
-              {"fp8_current", ours},
-              {"fp8_hybrid", ours},
-              {"hybrid", ours},
-              {"tensorwise", ours},
-              {"fp8_delayed", earlier},
-              {"delayed", earlier},
+  } rows[] = {{"fp8", current},
+              {"fp8_current", current},
+              {"fp8_hybrid", current},
+              {"hybrid", current},
+              {"tensorwise", current},
+              {"fp8_delayed", delayed},
+              {"delayed", delayed},
               {"fp8_block", blocks},
               {"blockwise", blocks},
-              {"mxfp8", blocks},
-              {"mixed_mxfp8", blocks},
-              {"nvfp4", four_bits},
-              {"mixed_nvfp4", four_bits}};
+              {"mxfp8", "write `\"mixed_mxfp8\"`: products of layers in MXFP8, the rest in bf16"},
+              {"nvfp4", "write `\"mixed_nvfp4\"`: products of layers in NVFP4, the rest in bf16"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (strcmp(text, rows[i].word) != 0) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0308, span, "`precision` cannot be \"%s\"", text);
@@ -70,7 +69,7 @@ void zp_read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr
 
 void zp_use_float8(zp_diags *diags, zp_spec *spec) {
   const zp_train *train = &spec->train;
-  if (train->precision != ZP_PREC_MIXED_FP8 || zp_model_set_float8(spec->model, true) > 0) return;
+  if (!zp_precision_recipe(train->precision) || zp_model_set_float8(spec->model, true) > 0) return;
   zp_diag *d =
       zp_report(diags, ZP_Z0508, train->precision_span, "no product of model `%s` would be in fp8", spec->model->name);
   zp_diag_note(d, "products of parameters inside a `repeat` are, of rows and columns that are multiples of 16, but for "

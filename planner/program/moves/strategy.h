@@ -12,6 +12,7 @@
 #define ZP_MOVE_STRATEGIES(X, arg)                                                                                     \
   X(zp_params_offloaded, ON_ACTION | ON_STEP | HAS_RING | HAS_REGIONS, arg)                                            \
   X(zp_zero_gather, ON_ACTION | HAS_RING, arg)                                                                         \
+  X(zp_narrow_weights, HAS_REGIONS, arg)                                                                               \
   X(zp_saved_offloaded_strategy, ON_ACTION | HAS_RING | HAS_REGIONS, arg)                                              \
   X(zp_tensor_collectives, ON_INSIDE, arg)                                                                             \
   X(zp_expert_exchange, ON_INSIDE, arg)                                                                                \

@@ -49,9 +49,9 @@ static inline double zp_bound_below(double seconds) { return seconds * (1 - ZP_B
 /* zp_bound_moving for one way to cut; own: what the stages run. From enough_s on it need not be the highest. */
 double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own,
                        double enough_s);
-/* With several chunks a stage, the part of it that no home changes. */
+/* With several chunks a stage, the part of it that no home changes. From enough_s on it need not be the highest. */
 double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
-                          const zp_variant *const *own);
+                          const zp_variant *const *own, double enough_s);
 /* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
  * waits the bound grows with the units; with them only for many micro-batches. */
 double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
@@ -64,11 +64,8 @@ double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_var
 const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
 /* The least and most of all stages alone. */
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *choice);
-/* What one stage has, as zp_flight_memo says it. From the first stage to the last one none of it turns: it never falls
- * and then rises, nor the other way round. */
-typedef struct zp_stage_flight {
-  double flight, pending, fewest, all, slots;
-} zp_stage_flight;
+/* What one stage has. From the first stage to the last one none of it turns: it never falls and then rises, nor the
+ * other way round. */
 zp_stage_flight zp_find_stage_flight(zp_search_cache *s, const zp_choice *choice, int stage);
 
 /* ---- stage_sum.c ---- */

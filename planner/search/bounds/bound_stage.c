@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lower bounds where stages are known: of one of them, and of a cut. Letters and what the proofs need stand in
  * bound.c. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
@@ -162,17 +163,19 @@ static double bound_of_stages(zp_search_cache *s, const zp_point *point, const i
  * whose gradient goes the same way back after the stage's last backward: T >= A of these chunks + m X of all of its
  * own. Split backward: the weights' part may come later, so T >= F before + m X, and T >= I before + m I. */
 double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
-                          const zp_variant *const *own) {
+                          const zp_variant *const *own, double enough_s) {
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->in->spec, c), longest = 0;
   bool split = zp_schedule_splits(c->schedule);
   zp_part_seconds before = {0};
   zp_units part[ZP_MOST_CHUNKS];
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    zp_part_seconds all = {0}, first = zp_stage_seconds(own[stage], cut[stage], cut[stage + 1]);
+  for (int stage = 0; stage < c->pipeline && longest < enough_s; stage++) {
+    zp_part_seconds all = {0}, first = {0};
     zp_parts_of_stage(c, stage, cut, part);
+    assert(part[0].first == cut[stage]);
     for (int k = 0; k < zp_chunks(c); k++) {
       zp_part_seconds chunk = zp_stage_seconds(own[stage], part[k].first, part[k].first + part[k].count);
+      if (k == 0) first = chunk;
       add_seconds(&all, &chunk, 1);
     }
     longest = fmax(longest, (split ? before.forward : before.work) + m * all.work);
@@ -193,6 +196,7 @@ double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t 
                                own[0]->prefix_s[zp_point_units(s, point)] - own[0]->forward_s[zp_point_units(s, point)])
           : zp_bound_step_end(s, point);
   double enough = enough_s * (1 + 2 * ZP_BOUND_SLACK) - end; /* what is lower than that is not enough in the end */
-  double longest = whole ? bound_of_stages(s, point, cut, own, enough) : zp_bound_of_chunks(s, point, cut, own);
+  double longest =
+      whole ? bound_of_stages(s, point, cut, own, enough) : zp_bound_of_chunks(s, point, cut, own, HUGE_VAL);
   return fmax(zp_bound(s, point), zp_bound_below(longest + end));
 }

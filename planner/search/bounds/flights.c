@@ -95,10 +95,19 @@ const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
 
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) { return recall_flights(s, c); }
 
+/* Of a pipeline whose stages are not all counted: few of them are asked for, but these again and again. */
+static zp_stage_flight recall_stage(zp_search_cache *s, const zp_choice *c, int64_t m, int stage) {
+  const int64_t key[ZP_STAGE_FLIGHT_KEY] = {(int64_t)c->schedule, zp_chunks(c), c->pipeline, m, stage};
+  zp_stage_flight_memo *memo = &s->memo.stage_flight[zp_hash_numbers(key, ZP_STAGE_FLIGHT_KEY) % ZP_STAGE_FLIGHT_SLOTS];
+  int64_t chunk[ZP_MOST_CHUNKS];
+  if (memcmp(memo->key, key, sizeof key) == 0) return memo->flight;
+  memcpy(memo->key, key, sizeof key);
+  return memo->flight = count_stage(c, m, stage, chunk);
+}
+
 zp_stage_flight zp_find_stage_flight(zp_search_cache *s, const zp_choice *c, int stage) {
   const zp_flight_memo *memo = recall_flights(s, c);
-  int64_t chunk[ZP_MOST_CHUNKS];
-  if (!memo->counted) return count_stage(c, memo->microbatches, stage, chunk);
+  if (!memo->counted) return recall_stage(s, c, memo->microbatches, stage);
   return (zp_stage_flight){.flight = memo->flight[stage],
                            .pending = memo->pending[stage],
                            .fewest = memo->fewest[stage],

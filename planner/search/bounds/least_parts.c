@@ -168,18 +168,35 @@ static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) 
 /* ---- what stages gain ---- */
 
 typedef struct prices {
-  zp_state_bytes each; /* of an element */
-  double kept, waits;  /* shares of what is saved and of what waits that are there */
-  double limit;        /* bytes of a stage */
-  int chunks;          /* of a stage */
+  zp_state_bytes each;                                                    /* of an element */
+  double layer_state[ZP_MOST_MODES], run_state[ZP_MOST_MODES][MOST_RUNS]; /* bytes of an item's state */
+  double kept, waits; /* shares of what is saved and of what waits that are there */
+  double limit;       /* bytes of a stage */
+  int chunks;         /* of a stage */
 } prices;
+
+static double state_of(const prices *p, const item *x) {
+  double state = 0;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) state += p->each.of[kind] * x->elements[kind];
+  return state;
+}
+
+static prices make_prices(const knapsack *all, zp_state_bytes each, double kept, double waits, double limit,
+                          int chunks) {
+  prices p = {.each = each, .kept = kept, .waits = waits, .limit = limit, .chunks = chunks};
+  for (int i = 0; i < all->n_modes; i++) {
+    p.layer_state[i] = state_of(&p, &all->mode[i].layer);
+    for (int k = 0; k < all->mode[i].n_runs; k++) p.run_state[i][k] = state_of(&p, &all->mode[i].run[k]);
+  }
+  return p;
+}
 
 /* On the device, alongside what every stage with a part needs. limit: not above 0: no part has room. */
 static prices prices_here(zp_search_cache *s, const zp_point *point, const knapsack *all, const zp_alongside *a) {
   const zp_shares shares = zp_shares_here(&point->choice);
   double limit = (double)s->limit_bytes - zp_bytes_alongside(a, &all->least);
-  return (prices){zp_bytes_of_state(&point->choice, zp_variant_of(s, point)->lowered, &shares),
-                  shares.of[ZP_STATE_ACTIVATIONS], 1, limit * (1 + ZP_BOUND_SLACK), zp_chunks(&point->choice)};
+  return make_prices(all, zp_bytes_of_state(&point->choice, zp_variant_of(s, point)->lowered, &shares),
+                     shares.of[ZP_STATE_ACTIVATIONS], 1, limit * (1 + ZP_BOUND_SLACK), zp_chunks(&point->choice));
 }
 
 /* What a stage has of micro-batches: in flight; those whose weight gradients wait. */
@@ -187,18 +204,21 @@ typedef struct microbatches {
   double flight, waiting;
 } microbatches;
 
-static double bytes_of(const prices *p, const item *x, microbatches n) {
-  double state = 0;
-  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) state += p->each.of[kind] * x->elements[kind];
+static double bytes_of(const prices *p, double state, const item *x, microbatches n) {
   return state + n.flight * p->kept * x->kept + n.waiting * p->waits * x->waits;
+}
+
+static double bytes_of_layer(const knapsack *all, const prices *p, int mode, microbatches n) {
+  return bytes_of(p, p->layer_state[mode], &all->mode[mode].layer, n);
 }
 
 /* The most value a byte: that of the item with the largest v / c. A stage is a sum of items, so its value is at most
  * that times its bytes. c grows with w and q, so the rate of more of them is never larger. */
-static double best_rate(const prices *p, const mode_items *g, int which, microbatches n) {
-  double bytes = bytes_of(p, &g->layer, n), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
+static double best_rate(const knapsack *all, const prices *p, int mode, int which, microbatches n) {
+  const mode_items *g = &all->mode[mode];
+  double bytes = bytes_of_layer(all, p, mode, n), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
   for (int i = 0; i < g->n_runs; i++) {
-    bytes = bytes_of(p, &g->run[i], n);
+    bytes = bytes_of(p, p->run_state[mode][i], &g->run[i], n);
     if (g->run[i].value[which] > best * bytes) best = bytes > 0 ? g->run[i].value[which] / bytes : HUGE_VAL;
   }
   return best;
@@ -208,15 +228,17 @@ static double best_rate(const prices *p, const mode_items *g, int which, microba
  * v - r c more than layers of its bytes would have. A stage has at most one run a chunk, so its value is at most
  * r L + chunks * the most of v - r c; and at most L at the best rate there is (best_rate). The lesser of both. Loose:
  * numbers of layers need not be whole. */
-static double most_value(const prices *p, const mode_items *g, int which, microbatches n) {
-  double layer_bytes = bytes_of(p, &g->layer, n), gain = 0;
+static double most_value(const knapsack *all, const prices *p, int mode, int which, microbatches n) {
+  const mode_items *g = &all->mode[mode];
+  double layer_bytes = bytes_of_layer(all, p, mode, n), gain = 0;
   if (layer_bytes <= 0) return g->layer.value[which] > 0 ? HUGE_VAL : 0;
   double of_byte = g->layer.value[which] / layer_bytes, best = of_byte;
   for (int i = 0; i < g->n_runs; i++) {
-    double bytes = bytes_of(p, &g->run[i], n), all = g->run[i].value[which], more = all - of_byte * bytes;
+    double bytes = bytes_of(p, p->run_state[mode][i], &g->run[i], n), value = g->run[i].value[which],
+           more = value - of_byte * bytes;
     if (more <= 0) continue;
     gain = zp_later(gain, more);
-    if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
+    if (value > best * bytes) best = bytes > 0 ? value / bytes : HUGE_VAL;
   }
   return zp_sooner(p->limit * of_byte + p->chunks * gain, p->limit * best);
 }
@@ -232,8 +254,8 @@ static gains most_of_stage(const knapsack *all, const prices *p, microbatches n,
   for (int i = 0; i < all->n_modes; i++) {
     const mode_items *g = &all->mode[i];
     if (wanted->seconds > 0 && g->layer.value[SECONDS] > 0)
-      most.seconds = zp_later(most.seconds, most_value(p, g, SECONDS, n));
-    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(p, g, PARTS, n));
+      most.seconds = zp_later(most.seconds, most_value(all, p, i, SECONDS, n));
+    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(all, p, i, PARTS, n));
   }
   return most;
 }
@@ -243,7 +265,7 @@ static gains most_of_stage(const knapsack *all, const prices *p, microbatches n,
 static double most_room(const knapsack *all, const prices *p, microbatches n) {
   double most = 0;
   for (int i = 0; i < all->n_modes; i++)
-    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, n));
+    if (!all->mode[i].needless) most = zp_later(most, best_rate(all, p, i, PARTS, n));
   return p->limit * most;
 }
 
@@ -253,7 +275,7 @@ static gains least_of_stage(const knapsack *all, const prices *p, microbatches n
   gains least = {0};
   for (int i = 0; i < all->n_modes; i++) {
     const item *layer = &all->mode[i].layer;
-    double layers = p->limit / bytes_of(p, layer, n); /* endless where a layer needs nothing */
+    double layers = p->limit / bytes_of_layer(all, p, i, n); /* endless where a layer needs nothing */
     if (layer->value[SECONDS] > 0) least.seconds = zp_later(least.seconds, layers * layer->value[SECONDS]);
     least.parts = zp_later(least.parts, layers * layer->value[PARTS]);
   }
@@ -392,7 +414,7 @@ static part_room room_of(const knapsack *all, const prices *p, int mode, microba
   double best = 0;
   for (int i = 0; i < all->parts; i++) {
     const item *part = &all->mode[mode].part[i];
-    room.part[i] = bytes_of(p, part, n) / p->limit;
+    room.part[i] = bytes_of(p, state_of(p, part), part, n) / p->limit;
     if (part->value[WORK] > best * room.part[i]) best = part->value[WORK] / room.part[i];
   }
   room.most = best * zp_later(0, 1 - room.beyond);
@@ -505,8 +527,9 @@ static double share_offloaded(const knapsack *all, const zp_choice *c) {
 bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, const zp_shares *shares) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
-  const prices p = {zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_offloaded(all, c), 0,
-                    ((double)s->host_bytes + 1) * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
+  const prices p =
+      make_prices(all, zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_offloaded(all, c), 0,
+                  ((double)s->host_bytes + 1) * (1 + ZP_BOUND_SLACK), zp_chunks(c));
   gains wanted = {0, all->n};
   return serve(all, &p, s, c, &wanted);
 }

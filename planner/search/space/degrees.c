@@ -254,20 +254,23 @@ void zp_open_groups(zp_search_progress *progress, const zp_degrees *open) {
 }
 
 /* Forward products and attention, and as much again backward, on every rank at its full rate. */
-static double bound_products(const zp_search_cache *s) {
+static double flop_of_products(const zp_search_cache *s) {
+  return 2.0 / 3 * zp_model_flop_per_sequence(s->in->spec->model) * (double)s->in->spec->train.batch;
+}
+
+static double bound_products(const zp_search_cache *s, double flop) {
   const zp_device *device = &s->machine.node->device;
-  double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->in->spec->model) * (double)s->in->spec->train.batch;
   double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
   return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
 }
 
-static void add_degrees(zp_search_progress *progress, zp_degrees d) {
+static void add_degrees(zp_search_progress *progress, zp_degrees d, double flop) {
   zp_search_use(progress->s, d.tensor * d.pipeline * d.data);
   if (is_too_wide(progress->s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
     zp_search_reject(progress, ZP_REJECT_NODE);
     return;
   }
-  d.bound_s = bound_products(progress->s);
+  d.bound_s = bound_products(progress->s, flop);
   bool one_size = !progress->in->constraints->expert.set && !zp_model_has_experts(progress->in->spec->model);
   d.expert = one_size ? 1 : 0;
   d.next = one_size ? ZP_REFINE_PROCEDURES : ZP_REFINE_GROUPS;
@@ -280,7 +283,9 @@ static void add_degrees(zp_search_progress *progress, zp_degrees d) {
  * one node, until they are opened. Whatever is not considered is counted when the others are found. */
 typedef struct degrees_walk {
   zp_search_progress *progress;
-  bool wants_idle, has_idle;
+  bool wants_idle, has_idle, considers_idle;
+  zp_ints divisors; /* of the batch, up to the devices */
+  double flop;      /* of a step's products */
   int most_context; /* where none is named */
 } degrees_walk;
 
@@ -288,29 +293,31 @@ static void count(const degrees_walk *w, zp_rejection why) {
   if (!w->wants_idle) zp_search_reject(w->progress, why);
 }
 
-/* Are plans that leave so many devices out in the space? */
-static bool considers_idle(const zp_search_cache *s, int idle) {
-  return idle == 0 || (zp_search_considers(s->in, &s->in->constraints->idle, false) &&
-                       !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
+/* Are plans that leave devices out in the space? */
+static bool considers_idle(const zp_search_cache *s) {
+  return zp_search_considers(s->in, &s->in->constraints->idle, false) &&
+         !zp_uses_all_devices(s->in->constraints, s->machine.cluster);
 }
 
 static void try_data(degrees_walk *w, int tensor, int pipeline, int context) {
   zp_search_progress *progress = w->progress;
   const zp_constraints *c = progress->in->constraints;
-  bool some_do_not_divide = false;
-  for (int data = 1; data <= progress->in->devices / tensor / pipeline / context; data++) {
-    int idle = progress->in->devices - tensor * pipeline * context * data;
-    if (!considers_idle(progress->s, idle)) continue;
-    if (progress->in->spec->train.batch % data)
-      some_do_not_divide = true;
-    else if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
+  int devices = progress->in->devices, each = tensor * pipeline * context, most = devices / each, divide = 0;
+  for (int i = 0; i < w->divisors.len && w->divisors.data[i] <= most; i++) {
+    int data = w->divisors.data[i], idle = devices - each * data;
+    divide++;
+    if (idle > 0 && !w->considers_idle) continue;
+    if (!zp_limit_allows(&c->data, data) || !zp_limit_allows(&c->idle, idle))
       count(w, ZP_REJECT_CONSTRAINT);
     else if (idle > 0 && !w->wants_idle)
       w->has_idle = true;
     else if ((idle > 0) == w->wants_idle)
       add_degrees(progress,
-                  (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data * context, .context = context});
+                  (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data * context, .context = context},
+                  w->flop);
   }
+  bool some_do_not_divide =
+      w->considers_idle ? divide < most : devices % each == 0 && w->divisors.data[divide - 1] < most;
   if (some_do_not_divide) count(w, ZP_REJECT_BATCH);
 }
 
@@ -354,8 +361,15 @@ static void try_all(degrees_walk *w) {
 }
 
 static degrees_walk walk_of(zp_search_progress *progress, bool idle) {
+  int64_t batch = progress->in->spec->train.batch;
+  zp_ints divisors = {0};
+  for (int data = 1; data <= progress->in->devices && data <= batch; data++)
+    if (batch % data == 0) zp_push(progress->s->arena, &divisors, data);
   return (degrees_walk){.progress = progress,
                         .wants_idle = idle,
+                        .considers_idle = considers_idle(progress->s),
+                        .divisors = divisors,
+                        .flop = flop_of_products(progress->s),
                         .most_context = zp_most_free_context(progress->in->spec, progress->in->devices)};
 }
 
@@ -365,7 +379,7 @@ void zp_search_degrees(zp_search_progress *progress) {
   if (!walk.has_idle) return;
   zp_search_use(progress->s, progress->in->devices); /* fewer are no faster */
   zp_push(progress->s->arena, &progress->degrees,
-          ((zp_degrees){.bound_s = bound_products(progress->s), .next = ZP_REFINE_IDLE}));
+          ((zp_degrees){.bound_s = bound_products(progress->s, walk.flop), .next = ZP_REFINE_IDLE}));
 }
 
 void zp_open_idle(zp_search_progress *progress) {

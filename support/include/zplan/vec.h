@@ -23,8 +23,8 @@
     if ((vec)->cap < (count)) {                                                                                        \
       int zp_new_cap = (vec)->cap * 2;                                                                                 \
       if (zp_new_cap < (count)) zp_new_cap = (count);                                                                  \
-      (vec)->data = zp_grow((arena), (vec)->data, sizeof *(vec)->data * (size_t)(vec)->cap,                            \
-                            sizeof *(vec)->data * (size_t)zp_new_cap);                                                 \
+      (vec)->data = zp_grow_room((arena), (vec)->data, sizeof *(vec)->data * (size_t)(vec)->cap,                       \
+                                 sizeof *(vec)->data * (size_t)zp_new_cap);                                            \
       (vec)->cap = zp_new_cap;                                                                                         \
     }                                                                                                                  \
   } while (0)

@@ -12,6 +12,7 @@
 #ifndef ZPLAN_PIECES_H
 #define ZPLAN_PIECES_H
 
+#include <assert.h>
 #include <zplan/model.h>
 
 enum { ZP_MOST_PARTS = 4 }; /* of one body: bounds the pieces, which are parts * (parts + 1) / 2 */
@@ -40,7 +41,14 @@ zp_pieces *zp_pieces_whole(zp_arena *arena, const zp_model *model);
 zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model);
 
 /* Index of the piece of parts first .. end - 1. */
-int zp_pieces_find(const zp_pieces *pieces, int segment, int first, int end);
+static inline int zp_pieces_find(const zp_pieces *p, int segment, int first, int end) {
+  assert(segment >= 0 && segment < p->n_whole);
+  int parts = p->parts[segment], at = p->range[segment];
+  assert(first >= 0 && first < end && end <= parts);
+  if (end - first == parts) return segment;
+  for (int i = 0; i < first; i++) at += parts - i - (i == 0); /* ranges that begin with part i, the whole left out */
+  return at + end - first - 1;
+}
 /* The piece of one part, and the iteration, that a unit is. */
 void zp_pieces_unit(const zp_pieces *pieces, int64_t unit, int *piece, int64_t *iteration);
 /* What unit `unit` is called where no body is divided; -1 when it does not begin an iteration. One past the last unit

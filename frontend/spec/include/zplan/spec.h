@@ -141,9 +141,11 @@ const char *zp_precision_name(zp_precision precision); /* as in the language: "m
 /* Bytes of an operand as it is stored, and of what is summed or kept for the optimizer. */
 int zp_precision_bytes(zp_precision precision);
 int zp_precision_real_bytes(zp_precision precision);
+/* The recipe of products of layers in 8 or 4 bits: "fp8_current"; NULL: they have no other type than the rest. */
+const char *zp_precision_recipe(zp_precision precision);
 /* Does it compute in bf16 where it does not say otherwise? */
 static inline bool zp_computes_bf16(zp_precision precision) {
-  return precision == ZP_PREC_MIXED_BF16 || precision == ZP_PREC_MIXED_FP8;
+  return precision == ZP_PREC_MIXED_BF16 || zp_precision_recipe(precision);
 }
 /* RELATIVE: Adafactor's own, min(1e-2, 1 / sqrt(step)), where no learning rate is written. */
 typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD, ZP_LR_RELATIVE } zp_lr_kind;

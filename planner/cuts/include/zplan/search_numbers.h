@@ -17,6 +17,7 @@
   X(ZP_CLOSE_STEP, 1e-6, "of a value", "bisections end: a bound, or the bytes of the nearest miss")                    \
   X(ZP_COARSE_STEP, 1e-3, "of a time", "bisection ends: a first look that later ones sharpen")                         \
   X(ZP_NEAR, 1e-3, "of a time", "gaps below this are closed by one search of labels")                                  \
+  X(ZP_VERY_NEAR, 1e-4, "of a time", "the same where labels say most: lower targets cost less than wide rounds")       \
   X(ZP_GAME_STEP, 1e-10, "of a cut's time", "a simplex step that gains less is none")                                  \
   X(ZP_GAME_PIVOT, 1e-9, "of a cut's time", "smaller pivots would amplify rounding")                                   \
   X(ZP_GAME_SHARE, 1e-6, "of a mean", "chains that count less in it are not taken into the tree")                      \
@@ -71,6 +72,7 @@
   X(ZP_CHUNKS_WORK, 1024, "simulated actions", "the same of several chunks")                                           \
   X(ZP_CHUNKS_MISSED, 64, "simulated actions", "laying one out that does not fit")                                     \
   X(ZP_CHUNKS_KNOWN, 16, "simulated actions", "finding what was laid out and priced before")                           \
+  X(ZP_LABELS_SAY_MOST, 8, "micro-batches a stage", "from there on labels leave little to the tree")                   \
   X(ZP_WIDER, 4, "factor", "labels a node in the next round, and gaps that are near in the next search")               \
   X(ZP_MOST_SUFFIXES, 16, "labels a node", "each is held against every prefix")                                        \
   X(ZP_MOST_SINCE, 12, "means", "in a row that raise the bound by little end the root")                                \

@@ -53,10 +53,12 @@ struct zp_software {
   bool dropless;           /* experts take the tokens that come: nothing dropped, nothing padded */
   bool replays_all;        /* recomputation runs the whole forward part again, needed or not */
   bool selects_operations; /* "selective" recomputation keeps attention and every second product, replays the rest */
+  bool measured_narrow;    /* its measured runs have such products, too: ranges of predicted times are of both */
   bool engine;             /* its products in 8 bits are Transformer Engine's */
   double sm90_attention;   /* how many times faster its fused attention is on sm_90 than FlashAttention-2; 0: as fast */
   double product_rate;     /* of products of layers in 8 or 4 bits, against 16; 0: in 16 */
   double gathered;         /* bytes of an operand that is gathered, against 16 bits: it is cast before */
+  int weight_32nds;        /* of a byte: kept of each weight of such products, besides the weight in 16 bits */
   double cast_bytes;       /* moved per element that is cast for them: operands once, gradients of results once */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */

@@ -117,6 +117,7 @@ typedef struct zp_segment_program {
   int64_t products_bytes;     /* scratch memory of its products (zp_products_bytes); 0: none */
   int64_t statistics;         /* of one instance: zp_statistics of its own parameters, and of them, */
   int64_t split_statistics;   /* of those that tensor ranks share */
+  int64_t narrow_weights;     /* elements of an instance's weights whose products are in 8 or 4 bits */
   int64_t update_bytes;       /* of the transient region, that the update works in for one instance, at least */
   double update_s;            /* priced: seconds that the update of one unit computes alongside its records (Muon) */
   double comm_s;              /* priced: of forward and backward, communication over tensor ranks, */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two numbers at once, for loops whose maximum would else wait for the one before it. The same bits as one by one. */
-#ifndef ZPLAN_CUT_PAIRS_H
-#define ZPLAN_CUT_PAIRS_H
+#ifndef ZPLAN_PAIRS_H
+#define ZPLAN_PAIRS_H
 
 #include <stdbool.h>
 #include <zplan/seconds.h>
@@ -10,6 +10,7 @@
 #include <emmintrin.h>
 typedef __m128d zp_pair;
 static inline zp_pair zp_pair_at(const double *x) { return _mm_loadu_pd(x); }
+static inline zp_pair zp_pair_at_aligned(const double *x) { return _mm_load_pd(x); } /* to 16 bytes */
 static inline zp_pair zp_pair_of(double a, double b) { return _mm_set_pd(b, a); }
 static inline zp_pair zp_pair_twice(double x) { return _mm_set1_pd(x); }
 static inline void zp_pair_put(double *x, zp_pair p) { _mm_storeu_pd(x, p); }
@@ -28,6 +29,7 @@ typedef struct zp_pair {
   double a, b;
 } zp_pair;
 static inline zp_pair zp_pair_at(const double *x) { return (zp_pair){x[0], x[1]}; }
+static inline zp_pair zp_pair_at_aligned(const double *x) { return zp_pair_at(x); }
 static inline zp_pair zp_pair_of(double a, double b) { return (zp_pair){a, b}; }
 static inline zp_pair zp_pair_twice(double x) { return (zp_pair){x, x}; }
 static inline void zp_pair_put(double *x, zp_pair p) { x[0] = p.a, x[1] = p.b; }

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of layers in 8 or 4 bits by Transformer Engine, a row a recipe.
+ *
+ * Rates of kernels against bf16, and what casts take besides, as it times them itself
+ * (docs/examples/gemm_profiling/gemm_profiling.rst; opened). A layer of 5 G parameters, 15,872 tokens: B300 13.1 ms in
+ * bf16, 6.81 with scaled FP8, 7.16 MXFP8, 3.76 NVFP4; H200 32.0 and 16.8. With casts 9.15, 8.98, 6.45; 20.3 (delayed
+ * scaling: 19.0). There every operand of every product is cast by itself, 1.24 G elements twice; a training casts them
+ * once. Bytes: of the time of an element, at the share of memory bandwidth that the device reaches. Gathered: a byte or
+ * half of one and a scale of a byte for 32 or 16 of them.
+ *
+ * Weights are cast once a step, and their casts are kept alongside them: in rows and, where products cannot read these
+ * in columns, transposed (docs/features/low_precision_training: performance_considerations.rst; opened). FP8 on devices
+ * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
+ * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). */
+#include <zplan/buf.h>
+#include <zplan/profile.h>
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { ADA = 89, BLACKWELL = 100, AFTER_BLACKWELL = 120, ANY = 1000 };
+
+static const struct {
+  const char *recipe;
+  double rate, cast_bytes, gathered;
+  int first_arch, end_arch;
+  bool overlaps;
+  int weight_32nds, weight_32nds_before_sm100;
+} recipes[] = {
+    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64},
+    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64},
+    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0},
+    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0},
+};
+
+const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const zp_device *device,
+                                    const zp_software **software) {
+  assert(recipe && device && software);
+  for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+    if (strcmp(recipes[i].recipe, recipe) != 0) continue;
+    int arch = device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : 0;
+    if (arch < recipes[i].first_arch || arch >= recipes[i].end_arch)
+      return zp_format(arena, "device %s has no products in %s", device->name, recipe);
+    if (!*software || !(*software)->engine)
+      return *software ? zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name)
+                       : zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    zp_software *with = ZP_NEW(arena, zp_software);
+    *with = **software;
+    with->product_rate = recipes[i].rate;
+    with->cast_bytes = recipes[i].cast_bytes;
+    with->gathered = recipes[i].gathered;
+    with->overlaps_tensor &= recipes[i].overlaps;
+    with->weight_32nds = arch < BLACKWELL ? recipes[i].weight_32nds_before_sm100 : recipes[i].weight_32nds;
+    *software = with;
+  }
+  return NULL;
+}
+
+int zp_software_weight_32nds(const zp_software *software) { return software ? software->weight_32nds : 0; }
