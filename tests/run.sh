@@ -47,8 +47,10 @@ rm -f "$logs"/*.counts
 . "$here/support/parts.sh"
 
 # shellcheck disable=SC2317 # called through part
-build() { # PRESET OPTION: counts as one test
-  cmake --preset "$1" -DZPLAN_CRITERION=OFF "$2" && cmake --build --preset "$1" && echo '1 passed, 0 failed'
+build() { # PRESET OPTIONS: counts as one test
+  preset=$1
+  shift
+  cmake --preset "$preset" -DZPLAN_CRITERION=OFF "$@" && cmake --build --preset "$preset" && echo '1 passed, 0 failed'
 }
 
 # shellcheck disable=SC2317 # called through part
@@ -179,7 +181,7 @@ take_parts() {
 # What runs alongside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
-  part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF && part 'unit dev' in_background unit dev 2 &&
+  part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
     part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 6
   take_parts
 }

@@ -4,7 +4,16 @@
 # With KEPT_OBJECTS, a folder, one text is compiled once for all trainers that have the same kernels, and optimized a little: comments,
 # which name the plan, are no part of it. Kernels written by hand and the scheduler are two thirds of a compilation, and the same in all texts
 # that begin with the same #defines: they are compiled once for those, and linked to each. QUICK_LEVEL: another optimization, for tests whose
-# kernels compute more.
+# kernels compute more. With sanitizers nothing is optimized, every access calls one, and undefined behaviour ends the process with signal 4:
+# half the time.
+case " $* " in
+*' -fsanitize=address'*)
+  case $(c++ --version) in
+  *clang*) exec c++ "$@" -O0 -fsanitize-trap=undefined ;;
+  *) exec c++ "$@" -O0 -fsanitize-undefined-trap-on-error --param asan-instrumentation-with-call-threshold=0 ;;
+  esac
+  ;;
+esac
 last=
 out=
 text=

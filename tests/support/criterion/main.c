@@ -128,6 +128,15 @@ static bool ended_as_it_must(const zpt_options *options, int status) {
   return WIFEXITED(status) && WEXITSTATUS(status) == options->exit_code;
 }
 
+static const char *meaning_of(int signal_number) {
+  switch (signal_number) {
+  case SIGKILL:
+  case SIGXCPU: return ", as one that takes too long";
+  case SIGILL: return ", as by undefined behaviour: a build with -DZPLAN_UB_MESSAGES=ON says where";
+  default: return "";
+  }
+}
+
 static bool run_test(const zpt_test *test, void *param) {
   enum { BUSY = 10 }; /* elapsed seconds for one of processor time, on a machine that has other work */
   int status = 0;
@@ -150,8 +159,7 @@ static bool run_test(const zpt_test *test, void *param) {
   if (good) return true;
   dprintf(out, "FAILED %s/%s: %d checks, ", test->suite, test->name, said->failures);
   if (WIFSIGNALED(status))
-    dprintf(out, "ended by signal %d%s\n", WTERMSIG(status),
-            WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGXCPU ? ", as one that takes too long" : "");
+    dprintf(out, "ended by signal %d%s\n", WTERMSIG(status), meaning_of(WTERMSIG(status)));
   else
     dprintf(out, "exit status %d%s\n", WEXITSTATUS(status), said->ended ? "" : " before its last line");
   return false;
