@@ -93,8 +93,7 @@ static void run_turns(zp_arena *arena, const zp_pipeline_run *run) {
 
 /* ---- every second stage at once ---- */
 
-/* Every second stage: stage 2 j + 0 or 2 j + 1 at j. With room at both ends, where neighbours are that there are not.
- */
+/* Every second stage: stage 2 j + 0 or 2 j + 1 at j. With room at both ends for neighbours that there are not. */
 typedef struct every_second {
   double *free_s; /* end of the last action */
   double *forward_s, *backward_s;

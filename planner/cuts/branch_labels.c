@@ -154,8 +154,7 @@ static bool is_far(const zp_tree *t, int width, double low) {
 
 /* Rounds take stages away until none are left or a plan is found. When a round takes few, what is left is searched in
  * the work that a wider round would take; whatever the work once labels did not merge. *far: neither said anything, and
- * the bound is far below the target. Where labels say most, a lower target takes more away for less than that search.
- */
+ * the bound is far below the target. Where labels say most, a lower target takes more away for less than that. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
   for (int width = 1; t->effort->work_left - work > t->stop_at && t->problem->may_grow(t->problem->user, 0);) {

@@ -95,7 +95,7 @@ const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
 
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *c) { return recall_flights(s, c); }
 
-/* Of a pipeline whose stages are not all counted: few of them are asked for, but these again and again. */
+/* Where the stages of a pipeline are not all counted: few of them are wanted, but these again and again. */
 static zp_stage_flight recall_stage(zp_search_cache *s, const zp_choice *c, int64_t m, int stage) {
   const int64_t key[ZP_STAGE_FLIGHT_KEY] = {(int64_t)c->schedule, zp_chunks(c), c->pipeline, m, stage};
   zp_stage_flight_memo *memo = &s->memo.stage_flight[zp_hash_numbers(key, ZP_STAGE_FLIGHT_KEY) % ZP_STAGE_FLIGHT_SLOTS];

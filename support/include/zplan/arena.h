@@ -35,11 +35,11 @@ void zp_arena_free(zp_arena *arena);
 
 /* Zeroed, aligned to 16 bytes. */
 void *zp_alloc(zp_arena *arena, size_t bytes);
-/* The same, but whoever asked for it writes every byte before it is read. */
+/* Not zeroed, else as zp_alloc: the caller writes every byte before it is read. */
 void *zp_room(zp_arena *arena, size_t bytes);
 /* Moves `data` (old_bytes long) into a block of new_bytes; the rest is zeroed. */
 void *zp_grow(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes);
-/* The same, with the rest as of zp_room. */
+/* zp_grow with a rest that is not zeroed (zp_room). */
 void *zp_grow_room(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes);
 
 /* Everything allocated after the mark is released by the rewind. Requires: a mark of this arena, and no rewind to an

@@ -358,7 +358,7 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange something in an expert group or a context group; in a context group? */
 bool zp_step_is_exchange(const zp_step *step);
 bool zp_step_is_of_context(const zp_step *step);
-/* Of one of a collective's elements. */
+/* Bytes of one element of the collective that the step is. */
 int zp_step_element_bytes(const zp_lowered *lowered, const zp_step *step);
 
 /* Trained parameters that several units use, and so perhaps several stages. */
