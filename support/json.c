@@ -26,6 +26,18 @@ zp_json *zp_json_object(void) { return wrap(must(json_object())); }
 zp_json *zp_json_array(void) { return wrap(must(json_array())); }
 void zp_json_free(zp_json *root) { json_decref(raw(root)); }
 
+static zp_arena *home; /* of what is made; NULL: the heap */
+
+static void *take(size_t bytes) { return home ? zp_room(home, bytes) : malloc(bytes); }
+static void give_back(void *memory) {
+  if (!home) free(memory);
+}
+
+void zp_json_make_in(zp_arena *arena) {
+  home = arena;
+  json_set_alloc_funcs(take, give_back);
+}
+
 /* JSON is UTF-8. File names need not be: bytes that are none become '?'. */
 static json_t *make_string(const char *text) {
   if (!text) return json_null();
@@ -136,7 +148,7 @@ const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
   char *text = json_dumps(raw(value), flags);
   if (!text) must(NULL);
   const char *copy = escape_controls(arena, text);
-  free(text);
+  give_back(text);
   return copy;
 }
 

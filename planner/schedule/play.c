@@ -80,11 +80,54 @@ static bool run_stage(play *p, int s) {
   return a > first;
 }
 
+/* Runs the next action of the only chunk of a stage, unless it must wait: blocker_of without what it would say. */
+static inline bool run_only(place *x, zp_act act, int64_t messages) {
+  int64_t *count = x->count;
+  if (act == ZP_ACT_F) {
+    if (count[0] >= x[-1].count[0] || count[0] - x[1].count[0] >= messages) return false;
+    keep_most(&x->in_flight, ++count[0] - count[2]);
+    return true;
+  }
+  if (act == ZP_ACT_BW) {
+    if (count[2] >= count[1]) return false;
+    count[2]++;
+    return true;
+  }
+  if (count[1] >= count[0] || count[1] >= x[1].count[1] || count[1] - x[-1].count[1] >= messages) return false;
+  count[1]++;
+  if (act == ZP_ACT_B) count[2]++;
+  keep_most(&x->pending, count[1] - count[2]);
+  return true;
+}
+
+/* run_stage of all stages in turn, where each has one chunk. */
+static bool run_all(play *p) {
+  const int64_t messages = p->messages;
+  bool moved = false;
+  for (int s = 0; s < p->places; s++) {
+    const zp_action *first = p->order[s] + p->next[s], *end = p->order[s] + p->length[s], *a = first;
+    while (a < end && run_only(&p->place[s], a->act, messages)) a++;
+    if (a == first) continue;
+    p->next[s] += a - first;
+    moved = true;
+  }
+  return moved;
+}
+
+/* False: nothing moves any more. */
+static bool run_stages(play *p) {
+  bool moved = false;
+  if (p->chunks == 1) return run_all(p);
+  for (int s = 0; s < p->choice->pipeline; s++) moved |= run_stage(p, s);
+  return moved;
+}
+
 static void note_counts(const play *p) {
   for (int k = 0; k < p->places; k++) {
     const place *x = &p->place[k];
     p->out->in_flight[x->stage * p->chunks + x->chunk] = x->in_flight;
     p->out->pending[x->stage * p->chunks + x->chunk] = x->pending;
+    if (p->chunks == 1) p->out->pool[x->stage] = x->in_flight;
   }
 }
 
@@ -197,10 +240,7 @@ zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t 
   p.messages = messages;
   p.out = &out;
   if (!check_counts(&p, findings)) return out;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int s = 0; s < choice->pipeline; s++) moved |= run_stage(&p, s);
-  }
+  while (run_stages(&p)) continue;
   note_counts(&p);
   for (int s = 0; s < choice->pipeline; s++)
     if (next_of(&p, s)) {

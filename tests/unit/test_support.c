@@ -256,6 +256,20 @@ Test(json, what_was_written_reads_back) {
   zp_json_free(again);
 }
 
+Test(json, values_made_in_an_arena_need_no_free) {
+  zp_json_make_in(arena);
+  zp_json *root = zp_json_object();
+  for (int i = 0; i < 100; i++) zp_json_set_int(root, zp_format(arena, "key %d", i), i);
+  zp_json *other = zp_json_parse(arena, "[1, \"two\"]", 10, &(const char *){NULL});
+  expect_text(zp_json_text(arena, other, false), "[1,\"two\"]");
+  zp_json_free(other);
+  cr_assert_eq(zp_json_get_int(root, "key 99", -1), 99);
+  zp_json_make_in(NULL);
+  zp_json *after = zp_json_parse(arena, "{}", 2, &(const char *){NULL});
+  expect_text(zp_json_text(arena, after, false), "{}");
+  zp_json_free(after);
+}
+
 /* Diagnostics. */
 static zp_diags *diags;
 static void set_up_diags(void) {
