@@ -59,7 +59,7 @@ typedef struct zp_bucket_sum_memo {
   zp_choice choice;          /* all state on the device */
   zp_bucket_sum sum;
 } zp_bucket_sum_memo;
-enum { ZP_FLIGHT_SLOTS = 256 };
+enum { ZP_FLIGHT_SLOTS = 2048 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   bool known, counted;          /* counted: every stage; else the least and most of all */
   zp_schedule schedule;
@@ -75,7 +75,7 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
 typedef struct zp_stage_flight { /* of one stage, as zp_flight_memo says it */
   double flight, pending, fewest, all, slots;
 } zp_stage_flight;
-enum { ZP_STAGE_FLIGHT_SLOTS = 1024, ZP_STAGE_FLIGHT_KEY = 5 };
+enum { ZP_STAGE_FLIGHT_SLOTS = 4096, ZP_STAGE_FLIGHT_KEY = 5 };
 typedef struct zp_stage_flight_memo {
   int64_t key[ZP_STAGE_FLIGHT_KEY]; /* schedule, chunks, pipeline, micro-batches, stage; all zero: not known */
   zp_stage_flight flight;
@@ -131,7 +131,7 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 /* All that zp_communicators_of asks of a choice: degrees, expert and shard groups, rank order, schedule, chunks,
  * sequence. */
-enum { ZP_COMMUNICATORS_SLOTS = 256, ZP_COMMUNICATORS_KEY = 11 };
+enum { ZP_COMMUNICATORS_SLOTS = 1024, ZP_COMMUNICATORS_KEY = 11 };
 typedef struct zp_communicators_memo {
   int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;
@@ -144,6 +144,7 @@ typedef struct zp_search_memo {
   zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators[ZP_COMMUNICATORS_SLOTS];
+  const zp_communicators_memo *last_communicators; /* that were asked for: often again */
   ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
   ZP_VEC(struct zp_part_knapsack *) knapsacks; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];                  /* [zero][compress] */

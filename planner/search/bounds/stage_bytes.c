@@ -51,8 +51,11 @@ int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int
                                              c->sequence,
                                              ties,
                                              c->shard};
+  const zp_communicators_memo *last = s->memo.last_communicators;
+  if (last && memcmp(last->key, key, sizeof key) == 0) return last->bytes;
   zp_communicators_memo *memo =
       &s->memo.communicators[zp_hash_numbers(key, ZP_COMMUNICATORS_KEY) % ZP_COMMUNICATORS_SLOTS];
+  s->memo.last_communicators = memo;
   if (memcmp(memo->key, key, sizeof key) == 0) return memo->bytes;
   memcpy(memo->key, key, sizeof key);
   memo->bytes = zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes;
