@@ -36,6 +36,24 @@ static inline double run_next_backward(turn_stage *stage, double gradient_s) {
   return stage->down_free_s;
 }
 
+/* Where the turn before was a whole one and messages take no longer than the stage works (takes_longer), both buffers are
+ * free by the time that they are wanted: backward i - 1 took longer than message up, forward i longer than the one down.
+ * Roundings are monotone, so the results are those of the functions above to the last bit. */
+static inline double run_whole_turn(turn_stage *stage, double gradient_s) {
+  double forward_s = zp_later(stage->free_s, stage->input_s) + stage->forward_s;
+  stage[1].input_s = forward_s + stage->up_s;
+  stage->free_s = zp_later(gradient_s, forward_s) + stage->backward_s;
+  return stage->free_s + stage->down_s;
+}
+
+/* Does every one of the stages work longer, in either direction, than the message takes that it waits with? */
+static bool takes_longer(const turn_stage *stages, int known) {
+  bool longer = true;
+  for (int s = 0; s < known && longer; s++)
+    longer = stages[s].forward_s >= stages[s].down_s && stages[s].backward_s >= stages[s].up_s;
+  return longer;
+}
+
 /* Makes the first `known` stages, and one after that takes what they send. */
 static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int known) {
   turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 1);
@@ -59,35 +77,75 @@ static int first_with_forward(int64_t forward, int64_t m, int known) {
   return first < 0 ? 0 : first < known ? (int)first : known;
 }
 
+/* Forwards before turn 0, all of a stage and then those of the next: they wait for stages before them alone. The buffer
+ * of a message is free no sooner than its stage, and no later than it arrives. Leaves arrivals after the last stage. */
+static void run_first_forwards(turn_stage *stages, const zp_pipeline_run *run, int known, double *arrival_s) {
+  for (int s = 0; s < known; s++) {
+    turn_stage *stage = &stages[s];
+    int64_t behind = run->stages - 1 - s, n = behind < run->microbatches ? behind : run->microbatches;
+    double forward_s = stage->forward_s, up_s = stage->up_s, free_s = 0, sent_s = 0;
+    for (int64_t i = 0; i < n; i++) {
+      free_s = zp_later(sent_s, arrival_s[i]) + forward_s;
+      arrival_s[i] = sent_s = free_s + up_s;
+    }
+    stage->free_s = free_s;
+    stage[1].input_s = sent_s;
+  }
+}
+
+/* Backwards after the last forward, all of a stage and then those of the one before. arrival_s: of the gradients of
+ * every turn at the stage behind which all had a forward. */
+static void run_last_backwards(turn_stage *stages, const zp_pipeline_run *run, int n, double *arrival_s) {
+  int64_t m = run->microbatches;
+  for (int s = n - 1; s >= 0; s--) {
+    turn_stage *stage = &stages[s];
+    int64_t behind = run->stages - 1 - s, first = behind < m ? m - behind : 0;
+    double backward_s = stage->backward_s, down_s = stage->down_s, free_s = stage->free_s;
+    double sent_s = first > 0 ? free_s + down_s : free_s; /* before it was a backward or a forward */
+    for (int64_t i = first; i < m; i++) {
+      free_s = zp_later(sent_s, arrival_s[i]) + backward_s;
+      arrival_s[i] = sent_s = free_s + down_s;
+    }
+    stage->free_s = free_s;
+  }
+}
+
+/* Turns on stages that have a forward left, from the last one on. Returns the gradient's arrival before the first. */
+static inline double run_turn(turn_stage *last, const turn_stage *first, double gradient_s, bool longer) {
+  turn_stage *stage = last;
+  if (longer) {
+    for (; stage > first; stage -= 2) gradient_s = run_whole_turn(stage - 1, run_whole_turn(stage, gradient_s));
+    return stage == first ? run_whole_turn(stage, gradient_s) : gradient_s;
+  }
+  for (; stage >= first; stage--) {
+    run_next_forward(stage);
+    gradient_s = run_next_backward(stage, gradient_s);
+  }
+  return gradient_s;
+}
+
 static void run_turns(zp_arena *arena, const zp_pipeline_run *run) {
   int known = run->known ? run->known : run->stages;
-  turn_stage *stages = make_stages(arena, run, known);
+  turn_stage *stages = make_stages(arena, run, known), *last = &stages[known - 1];
   int64_t m = run->microbatches;
-  double *sent_s = known < run->stages ? ZP_ROOM_FOR(arena, double, m) : NULL; /* arrivals after the known stages */
-  for (int64_t turn = 1 - run->stages; turn < m; turn++) {
+  bool all = known == run->stages;
+  bool longer = m >= run->stages && takes_longer(stages, known); /* then turn 0 is whole on every stage */
+  double *arrival_s = ZP_NEW_ARRAY(arena, double, m); /* after the known stages; of gradients in turns that were run */
+  run_first_forwards(stages, run, known, arrival_s);
+  for (int64_t turn = 0; turn < m; turn++) {
     int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
-    int first = first_with_forward(forward, m, known);
-    if (turn < 0) {
-      for (int s = known - 1 + (forward < 0 ? (int)forward : 0); s >= first; s--) run_next_forward(&stages[s]);
-      if (sent_s && forward >= 0 && first < known) sent_s[forward] = stages[known].input_s;
-      continue;
-    }
     double gradient_s = 0;
-    int end = known;
-    if (sent_s) {
-      end--;
-      if (first <= end) {
-        run_next_forward(&stages[end]);
-        sent_s[forward] = stages[known].input_s;
+    if (!all) {
+      if (forward < m) {
+        run_next_forward(last);
+        arrival_s[forward] = last[1].input_s;
       }
-      gradient_s = run_next_backward(&stages[end], sent_s[turn] + rest_of(run, turn));
+      gradient_s = run_next_backward(last, arrival_s[turn] + rest_of(run, turn));
     }
-    for (int s = end - 1; s >= first; s--) {
-      run_next_forward(&stages[s]);
-      gradient_s = run_next_backward(&stages[s], gradient_s);
-    }
-    for (int s = (first < end ? first : end) - 1; s >= 0; s--) gradient_s = run_next_backward(&stages[s], gradient_s);
+    arrival_s[turn] = run_turn(all ? last : last - 1, &stages[first_with_forward(forward, m, known)], gradient_s,
+                               longer && turn > 0);
   }
+  run_last_backwards(stages, run, all ? known : known - 1, arrival_s);
   for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
 }
 
