@@ -6,17 +6,27 @@
 #define LL(x) ((long long)(x))
 
 /* A view is columns or rows of its base, and ENTER hands on what it gets; everything else is a value of its own. */
-uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
-  const zp_graph *g = f->call->seg->graph;
+static zp_replay_name name_of(const zp_replay *r, const zp_graph *g, int tensor) {
+  zp_replay_part part = {0};
   const zp_tensor *t = &g->tensors.data[tensor];
-  *part = (zp_replay_part){0};
   for (bool follow = true; follow; t = &g->tensors.data[tensor]) {
     const zp_node *maker = t->base < 0 && t->producer >= 0 ? &g->nodes.data[t->producer] : NULL;
     follow = t->base >= 0 || (maker && maker->op == ZP_OP_ENTER);
-    if (t->base >= 0) part->column += t->column;
-    if (t->row_parts > 0) part->before += t->row_part * zp_shape_elements(&t->shape, r->lowered->microbatch);
+    if (t->base >= 0) part.column += t->column;
+    if (t->row_parts > 0) part.before += t->row_part * zp_shape_elements(&t->shape, r->lowered->microbatch);
     if (follow) tensor = t->base >= 0 ? t->base : maker->in.data[0];
   }
+  return (zp_replay_name){tensor, part};
+}
+
+static zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
+  return &r->known[seg - r->lowered->segments];
+}
+
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
+  const zp_replay_name *name = &known_of(r, f->call->seg)->name[tensor];
+  const zp_tensor *t = &f->call->seg->graph->tensors.data[name->tensor];
+  *part = name->part;
   switch (t->role) {
   case ZP_ROLE_INPUT: return zp_replay_value(ZP_TAG_INPUT, t->index, 0, f->mb);
   case ZP_ROLE_CARRY_IN: return zp_replay_flowing(r, t->index, f->call->first, f->mb);
@@ -27,7 +37,7 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
   }
   case ZP_ROLE_VALUE: break;
   }
-  return zp_replay_value(ZP_TAG_TENSOR, tensor, f->call->first, f->mb);
+  return zp_replay_value(ZP_TAG_TENSOR, name->tensor, f->call->first, f->mb);
 }
 
 /* ---- where buffers are ---- */
@@ -62,29 +72,59 @@ static bool is_stretch(const zp_buffer *x, const zp_buffer *root) {
   return x->base >= 0 && x->ld == x->cols && root->ld == root->cols && x->rows * x->cols < root->rows * root->cols;
 }
 
-/* The place of a buffer. A view has the rows of its base, or is some of them; an alias of another shape has all of its
- * bytes. */
-static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
-  const zp_buffer *x = &f->p->buffers.data[b], *root = &f->p->buffers.data[root_of(f->p, b)];
-  int64_t size = zp_element_bytes(r->lowered, root->element), at = address(r, f, root);
-  if (at < 0) {
-    zp_replay_find(r, f, "`%s` has no place", x->name);
-    return false;
-  }
-  int64_t row = root->ld * size, offset = x->base >= 0 ? x->offset * size : 0;
-  *out = (zp_shadow_place){
-      at, root->rows * row, row, offset, offset + x->cols * size, part.column * size, part.before * size};
+/* The form of a buffer that stands for a part. A view has the rows of its base, or is some of them; an alias of another
+ * shape has all of its bytes. */
+static zp_replay_form form_of(const zp_replay *r, const zp_procedure *p, int b, zp_replay_part part) {
+  const zp_buffer *x = &p->buffers.data[b], *root = &p->buffers.data[root_of(p, b)];
+  int64_t size = zp_element_bytes(r->lowered, root->element), row = root->ld * size;
+  int64_t offset = x->base >= 0 ? x->offset * size : 0, own = x->cols * size;
+  zp_shadow_place place = {0, root->rows * row, row, offset, offset + own, part.column * size, part.before * size};
   bool reshaped = x->base >= 0 && x->offset == 0 && x->ld == x->cols && root->ld == root->cols && part.column == 0 &&
                   x->rows * x->cols == root->rows * root->cols;
-  if (reshaped) out->to = row;
-  if (is_stretch(x, root) && offset >= 0 && offset + x->rows * x->cols * size <= out->bytes) {
-    int64_t own = x->cols * size;
-    *out = (zp_shadow_place){at + offset, x->rows * own, own, 0, own, part.column * size, part.before * size};
-    return true;
+  if (reshaped) place.to = row;
+  if (is_stretch(x, root) && offset >= 0 && offset + x->rows * own <= place.bytes)
+    return (zp_replay_form){{offset, x->rows * own, own, 0, own, place.column, place.origin}, true};
+  return (zp_replay_form){place,
+                          place.from >= 0 && place.to <= row && place.from < place.to && root->rows > 0};
+}
+
+static zp_replay_form *forms_of(const zp_replay *r, const zp_procedure *p) {
+  zp_replay_form *form = ZP_NEW_ARRAY(r->arena, zp_replay_form, p->buffers.len + 1);
+  for (int b = 0; b < p->buffers.len; b++) form[b] = form_of(r, p, b, (zp_replay_part){0});
+  return form;
+}
+
+void zp_replay_know(zp_replay *r, int segment) {
+  const zp_segment_program *seg = &r->lowered->segments[segment];
+  zp_replay_segment *known = &r->known[segment];
+  if (known->name) return;
+  known->name = ZP_NEW_ARRAY(r->arena, zp_replay_name, seg->graph->tensors.len + 1);
+  for (int i = 0; i < seg->graph->tensors.len; i++) known->name[i] = name_of(r, seg->graph, i);
+  known->forward = forms_of(r, &seg->forward);
+  known->loss = forms_of(r, &seg->loss);
+  known->backward = forms_of(r, zp_backward_of(seg, r->program->choice.schedule));
+}
+
+static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
+  int root = root_of(f->p, b);
+  int64_t at = address(r, f, &f->p->buffers.data[root]);
+  if (at < 0) {
+    zp_replay_find(r, f, "`%s` has no place", f->p->buffers.data[b].name);
+    return false;
   }
-  if (out->from >= 0 && out->to <= row && out->from < out->to && root->rows > 0) return true;
-  zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", x->name, root->name);
-  return false;
+  bool whole = part.column == 0 && part.before == 0;
+  zp_replay_form own;
+  const zp_replay_form *form = &f->form[b];
+  if (!whole) {
+    own = form_of(r, f->p, b, part);
+    form = &own;
+  }
+  *out = form->place;
+  out->at += at;
+  if (!form->fits)
+    zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", f->p->buffers.data[b].name,
+                   f->p->buffers.data[root].name);
+  return form->fits;
 }
 
 static void scribble(zp_replay *r, int64_t at, int64_t bytes) {
@@ -167,7 +207,7 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
     return;
   }
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
-    scribble(r, r->stage->at[ZP_REGION_PRODUCTS], zp_products_bytes(r->program->spec));
+    scribble(r, r->stage->at[ZP_REGION_PRODUCTS], r->products_bytes);
   const places p = find_places(r, f, step);
   zp_shadow_place place;
   for (int i = 0; i < step->in.len; i++) {
@@ -220,6 +260,8 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
+  const zp_replay_segment *known = known_of(r, f->call->seg);
+  f->form = f->p == &f->call->seg->forward ? known->forward : f->p == &f->call->seg->loss ? known->loss : known->backward;
   scribble(r, r->stage->at[ZP_REGION_TRANSIENT], f->p->transient_bytes); /* lives inside one call */
   for (f->step = first; f->step < last; f->step++) {
     const zp_step *step = &f->p->steps.data[f->step];
