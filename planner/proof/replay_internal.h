@@ -36,7 +36,7 @@ typedef struct zp_replay_form {
 
 /* What all calls of a segment share. */
 typedef struct zp_replay_segment {
-  zp_replay_name *name;                       /* of its graph's tensors; NULL: nothing is called */
+  zp_replay_name *name;                      /* of its graph's tensors; NULL: nothing is called */
   zp_replay_form *forward, *loss, *backward; /* of the procedures' buffers */
 } zp_replay_segment;
 
@@ -115,7 +115,12 @@ typedef enum zp_replay_kind {
   ZP_TAG_STATE,      /* region a, which no step of a micro-batch may touch */
   ZP_TAG_GRADIENT,   /* a sum of contributions; the rest of the bits are their sum */
 } zp_replay_kind;
-uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c);
+enum { ZP_REPLAY_BITS = 20 }; /* of a tensor, unit or micro-batch in a value */
+static inline uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c) {
+  const uint64_t mask = (UINT64_C(1) << ZP_REPLAY_BITS) - 1;
+  return (uint64_t)kind << 60 | ((uint64_t)a & mask) << 2 * ZP_REPLAY_BITS | ((uint64_t)b & mask) << ZP_REPLAY_BITS |
+         ((uint64_t)c & mask);
+}
 /* "`h.3 mlp.fc` of micro-batch 2", "nothing that was ever written". */
 const char *zp_replay_value_text(const zp_replay *r, uint64_t value);
 

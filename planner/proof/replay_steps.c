@@ -84,8 +84,7 @@ static zp_replay_form form_of(const zp_replay *r, const zp_procedure *p, int b, 
   if (reshaped) place.to = row;
   if (is_stretch(x, root) && offset >= 0 && offset + x->rows * own <= place.bytes)
     return (zp_replay_form){{offset, x->rows * own, own, 0, own, place.column, place.origin}, true};
-  return (zp_replay_form){place,
-                          place.from >= 0 && place.to <= row && place.from < place.to && root->rows > 0};
+  return (zp_replay_form){place, place.from >= 0 && place.to <= row && place.from < place.to && root->rows > 0};
 }
 
 static zp_replay_form *forms_of(const zp_replay *r, const zp_procedure *p) {
@@ -149,33 +148,32 @@ static int operand(const zp_step *step, int i) {
   return i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
 }
 
-static places find_places(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
-  places p;
+static void find_places(zp_replay *r, const zp_replay_frame *f, const zp_step *step, places *p) {
   int n = step->in.len + step->out.len;
-  p.known = n < MOST_PLACES ? n : MOST_PLACES;
-  for (int i = 0; i < p.known; i++)
-    if (!place_of(r, f, operand(step, i), (zp_replay_part){0}, &p.at[i])) p.at[i].bytes = 0;
-  return p;
+  p->known = n < MOST_PLACES ? n : MOST_PLACES;
+  for (int i = 0; i < p->known; i++)
+    if (!place_of(r, f, operand(step, i), (zp_replay_part){0}, &p->at[i])) p->at[i].bytes = 0;
 }
 
-/* False: it has none, and that is a finding. */
-static bool place_of_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
-                             zp_shadow_place *out) {
-  if (i >= p->known) return place_of(r, f, operand(step, i), (zp_replay_part){0}, out);
-  *out = p->at[i];
-  return out->bytes > 0;
+/* NULL: it has none, and that is a finding. room: of a place that is not among the known ones. */
+static const zp_shadow_place *place_of_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step,
+                                               const places *p, int i, zp_shadow_place *room) {
+  if (i >= p->known) return place_of(r, f, operand(step, i), (zp_replay_part){0}, room) ? room : NULL;
+  return p->at[i].bytes > 0 ? &p->at[i] : NULL;
 }
 
 /* A kernel reads and writes in any order, so what it writes may not lie on what it reads. */
 static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int out) {
-  zp_shadow_place to, other;
-  if (!place_of_operand(r, f, step, p, step->in.len + out, &to)) return;
+  zp_shadow_place room[2];
+  const zp_shadow_place *to = place_of_operand(r, f, step, p, step->in.len + out, &room[0]), *other;
+  if (!to) return;
   for (int i = 0; i < step->in.len + out; i++) {
     int b = operand(step, i);
-    if (!place_of_operand(r, f, step, p, i, &other)) continue;
-    bool bytes_apart = to.at + to.bytes <= other.at || other.at + other.bytes <= to.at;
-    bool columns_apart = to.at == other.at && to.row == other.row && (to.to <= other.from || other.to <= to.from);
-    bool same = i < step->in.len && to.at == other.at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
+    if (!(other = place_of_operand(r, f, step, p, i, &room[1]))) continue;
+    bool bytes_apart = to->at + to->bytes <= other->at || other->at + other->bytes <= to->at;
+    bool columns_apart =
+        to->at == other->at && to->row == other->row && (to->to <= other->from || other->to <= to->from);
+    bool same = i < step->in.len && to->at == other->at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
     if (!bytes_apart && !columns_apart && !same)
       zp_replay_find(r, f, "writes `%s` over `%s`, which it works with", f->p->buffers.data[step->out.data[out]].name,
                      f->p->buffers.data[b].name);
@@ -183,10 +181,10 @@ static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *st
 }
 
 /* The place that is known of the whole tensor is that of its first part, too. */
-static bool place_of_part(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
-                          zp_replay_part part, zp_shadow_place *out) {
-  bool known = part.column == 0 && part.before == 0;
-  return known ? place_of_operand(r, f, step, p, i, out) : place_of(r, f, operand(step, i), part, out);
+static const zp_shadow_place *place_of_part(zp_replay *r, const zp_replay_frame *f, const zp_step *step,
+                                            const places *p, int i, zp_replay_part part, zp_shadow_place *room) {
+  if (part.column == 0 && part.before == 0) return place_of_operand(r, f, step, p, i, room);
+  return place_of(r, f, operand(step, i), part, room) ? room : NULL;
 }
 
 static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, zp_replay_part part) {
@@ -208,17 +206,20 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   }
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
     scribble(r, r->stage->at[ZP_REGION_PRODUCTS], r->products_bytes);
-  const places p = find_places(r, f, step);
-  zp_shadow_place place;
+  places p;
+  zp_shadow_place room;
+  const zp_shadow_place *place;
+  find_places(r, f, step, &p);
   for (int i = 0; i < step->in.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
-    if (place_of_part(r, f, step, &p, i, part, &place))
-      zp_replay_want(r, f, place, value, f->p->buffers.data[step->in.data[i]].name);
+    if ((place = place_of_part(r, f, step, &p, i, part, &room)))
+      zp_replay_want(r, f, *place, value, f->p->buffers.data[step->in.data[i]].name);
   }
   for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, &p, i);
   for (int i = 0; i < step->out.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &part);
-    if (place_of_part(r, f, step, &p, step->in.len + i, part, &place)) zp_shadow_write(&r->device, place, value);
+    if ((place = place_of_part(r, f, step, &p, step->in.len + i, part, &room)))
+      zp_shadow_write(&r->device, *place, value);
   }
   zp_replay_sum(r, f, step);
 }
@@ -232,7 +233,8 @@ static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   uint64_t value = zp_replay_value_of(r, f, out->data[index], &part);
   read_operand(r, f, from, value, part);
   if (step->hands_on && zp_replay_in_at(r, f, index) == zp_replay_out_at(r, f, index)) return;
-  const places p = find_places(r, f, step);
+  places p;
+  find_places(r, f, step, &p);
   want_apart(r, f, step, &p, 0);
   write_operand(r, f, to, value, (zp_replay_part){0});
 }
@@ -244,7 +246,8 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
   uint64_t shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
   int64_t at = address(r, f, &f->p->buffers.data[root_of(f->p, whole)]);
   if (!keep) read_operand(r, f, from, shard, (zp_replay_part){0});
-  const places p = find_places(r, f, step);
+  places p;
+  find_places(r, f, step, &p);
   want_apart(r, f, step, &p, 0);
   for (int i = 0; at >= 0 && i < g->carry_in.len; i++) {
     const zp_carry *c = &f->call->seg->carries[i];
@@ -261,7 +264,9 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
   const zp_replay_segment *known = known_of(r, f->call->seg);
-  f->form = f->p == &f->call->seg->forward ? known->forward : f->p == &f->call->seg->loss ? known->loss : known->backward;
+  f->form = f->p == &f->call->seg->forward ? known->forward
+            : f->p == &f->call->seg->loss  ? known->loss
+                                           : known->backward;
   scribble(r, r->stage->at[ZP_REGION_TRANSIENT], f->p->transient_bytes); /* lives inside one call */
   for (f->step = first; f->step < last; f->step++) {
     const zp_step *step = &f->p->steps.data[f->step];
