@@ -145,10 +145,10 @@ typedef struct zp_search_memo {
   zp_fits_memo fits;
   zp_communicators_memo communicators[ZP_COMMUNICATORS_SLOTS];
   const zp_communicators_memo *last_communicators; /* that were asked for: often again */
-  ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
-  ZP_VEC(struct zp_part_knapsack *) knapsacks; /* of a variant: zp_find_least_parts' */
-  zp_step_end_memo end[4][2];                  /* [zero][compress] */
-  int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
+  ZP_VEC(int64_t *) units_before;                  /* of a variant: zp_least_work's */
+  ZP_VEC(struct zp_part_knapsack *) knapsacks;     /* of a variant: zp_find_least_parts' */
+  zp_step_end_memo end[4][2];                      /* [zero][compress] */
+  int groups, groups_tensor, groups_ranks;         /* the tensor groups that were asked for last */
   zp_moving_memo moving;
   zp_bucket_sum_memo bucket_sums[ZP_STAGE_MODES];
   /* Links of the data ranks, of those that hold the same experts, between stages; of groups that exchange. */

@@ -21,7 +21,7 @@ static const zp_spec *load(zp_arena *arena, const char *file, const char **set, 
 static void expect_never_worse(const char *file, const char **set, int n_set, int n_few) {
   bool is_long = getenv("ZPLAN_LONG") != NULL;
   const int *counts = is_long ? many : few;
-  int n_counts = is_long ? sizeof many / sizeof *many : n_few;
+  int n_counts = is_long ? (int)(sizeof many / sizeof *many) : n_few;
   double before = INFINITY;
   int better = 0, idle = 0;
   for (int i = 0; i < n_counts; i++) {

@@ -376,14 +376,24 @@ static zp_bucket_sum find_bucket_sum(const zp_search_cache *s, const zp_choice *
   return sum;
 }
 
+/* All but the homes. Not bytes: what fills a struct up is not the same in every copy. */
+static bool are_alike(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->context == b->context &&
+         a->expert == b->expert && a->zero == b->zero && a->shard == b->shard && a->schedule == b->schedule &&
+         a->chunks == b->chunks && a->sequence == b->sequence && a->fine == b->fine && a->compress == b->compress &&
+         a->order == b->order && a->microbatch == b->microbatch && a->loss_chunks == b->loss_chunks &&
+         a->recompute == b->recompute && a->recompute_shard == b->recompute_shard &&
+         a->stage_recompute == b->stage_recompute && a->own_order == b->own_order && a->cut == b->cut;
+}
+
 /* The stages of a point ask for the same, but for what they recompute. */
 static zp_bucket_sum sum_alongside(zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
   if (c->pipeline == 1 || zp_has_types(s) || !s->in->floor.reductions) return (zp_bucket_sum){.way = ZP_WAY_COPY};
   zp_bucket_sum_memo *memo = &s->memo.bucket_sums[v->mode];
+  if (memo->lowered == v->lowered && are_alike(&memo->choice, c)) return memo->sum;
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
-  if (memo->lowered != v->lowered || memcmp(&memo->choice, &here, sizeof here) != 0)
-    *memo = (zp_bucket_sum_memo){v->lowered, here, find_bucket_sum(s, &here, v)};
+  *memo = (zp_bucket_sum_memo){v->lowered, here, find_bucket_sum(s, &here, v)};
   return memo->sum;
 }
 
