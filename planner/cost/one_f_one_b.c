@@ -36,9 +36,27 @@ static inline double run_next_backward(turn_stage *stage, double gradient_s) {
   return stage->down_free_s;
 }
 
-/* Makes the first `known` stages, and one after that takes what they send. */
+/* Where the turn before was a whole one and messages take no longer than the stage works (takes_longer), both buffers
+ * are free by the time that they are wanted: backward i - 1 took longer than message up, forward i longer than the one
+ * down. Roundings are monotone, so the results are those of the functions above to the last bit. */
+static inline double run_whole_turn(turn_stage *stage, double gradient_s) {
+  double forward_s = zp_later(stage->free_s, stage->input_s) + stage->forward_s;
+  stage[1].input_s = forward_s + stage->up_s;
+  stage->free_s = zp_later(gradient_s, forward_s) + stage->backward_s;
+  return stage->free_s + stage->down_s;
+}
+
+/* Does every one of the stages work longer, in either direction, than the message takes that it waits with? */
+static bool takes_longer(const turn_stage *stages, int known) {
+  bool longer = true;
+  for (int s = 0; s < known && longer; s++)
+    longer = stages[s].forward_s >= stages[s].down_s && stages[s].backward_s >= stages[s].up_s;
+  return longer;
+}
+
+/* Makes the first `known` stages, and one after that takes what they send. Room before them, where turns end. */
 static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int known) {
-  turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 1);
+  turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 2) + 1;
   for (int s = 0; s < known; s++) {
     stages[s].forward_s = run->time[s].forward_s;
     stages[s].backward_s = run->time[s].backward_s;
@@ -59,35 +77,82 @@ static int first_with_forward(int64_t forward, int64_t m, int known) {
   return first < 0 ? 0 : first < known ? (int)first : known;
 }
 
+/* A stage's actions in one direction in a row, each of which waits for an arrival and for the buffer of the message
+ * before, which is free no sooner than the stage: sent_s. Arrivals become those at the next stage. Returns the end of
+ * the last action. Two at a time, because loops cost as much as sums. */
+static double run_in_a_row(double *arrival_s, int64_t n, double free_s, double sent_s, double work_s,
+                           double message_s) {
+  int64_t i = 0;
+  for (; i + 1 < n; i += 2) {
+    arrival_s[i] = sent_s = zp_later(sent_s, arrival_s[i]) + work_s + message_s;
+    free_s = zp_later(sent_s, arrival_s[i + 1]) + work_s;
+    arrival_s[i + 1] = sent_s = free_s + message_s;
+  }
+  if (i == n) return free_s;
+  free_s = zp_later(sent_s, arrival_s[i]) + work_s;
+  arrival_s[i] = free_s + message_s;
+  return free_s;
+}
+
+/* Forwards before turn 0, all of a stage and then those of the next: they wait for stages before them alone. Leaves
+ * arrivals after the last stage. */
+static void run_first_forwards(turn_stage *stages, const zp_pipeline_run *run, int known, double *arrival_s) {
+  for (int s = 0; s < known; s++) {
+    turn_stage *stage = &stages[s];
+    int64_t behind = run->stages - 1 - s, n = behind < run->microbatches ? behind : run->microbatches;
+    stage->free_s = run_in_a_row(arrival_s, n, 0, 0, stage->forward_s, stage->up_s);
+    if (n > 0) stage[1].input_s = arrival_s[n - 1];
+  }
+}
+
+/* Backwards after the last forward, all of a stage and then those of the one before. arrival_s: of the gradients of
+ * every turn at the stage behind which all had a forward. */
+static void run_last_backwards(turn_stage *stages, const zp_pipeline_run *run, int n, double *arrival_s) {
+  int64_t m = run->microbatches;
+  for (int s = n - 1; s >= 0; s--) {
+    turn_stage *stage = &stages[s];
+    int64_t behind = run->stages - 1 - s, first = behind < m ? m - behind : 0;
+    double sent_s = first > 0 ? stage->free_s + stage->down_s : stage->free_s; /* after a backward or a forward */
+    stage->free_s = run_in_a_row(arrival_s + first, m - first, stage->free_s, sent_s, stage->backward_s, stage->down_s);
+  }
+}
+
+/* Turns on stages that have a forward left, from the last one on. Returns the gradient's arrival before the first. */
+static inline double run_turn(turn_stage *last, const turn_stage *first, double gradient_s, bool longer) {
+  turn_stage *stage = last;
+  if (longer) {
+    for (; stage > first; stage -= 2) gradient_s = run_whole_turn(stage - 1, run_whole_turn(stage, gradient_s));
+    return stage == first ? run_whole_turn(stage, gradient_s) : gradient_s;
+  }
+  for (; stage >= first; stage--) {
+    run_next_forward(stage);
+    gradient_s = run_next_backward(stage, gradient_s);
+  }
+  return gradient_s;
+}
+
 static void run_turns(zp_arena *arena, const zp_pipeline_run *run) {
   int known = run->known ? run->known : run->stages;
-  turn_stage *stages = make_stages(arena, run, known);
+  turn_stage *stages = make_stages(arena, run, known), *last = &stages[known - 1];
   int64_t m = run->microbatches;
-  double *sent_s = known < run->stages ? ZP_ROOM_FOR(arena, double, m) : NULL; /* arrivals after the known stages */
-  for (int64_t turn = 1 - run->stages; turn < m; turn++) {
+  bool all = known == run->stages;
+  bool longer = m >= run->stages && takes_longer(stages, known); /* then turn 0 is whole on every stage */
+  double *arrival_s = ZP_NEW_ARRAY(arena, double, m); /* after the known stages; of gradients in turns that were run */
+  run_first_forwards(stages, run, known, arrival_s);
+  for (int64_t turn = 0; turn < m; turn++) {
     int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
-    int first = first_with_forward(forward, m, known);
-    if (turn < 0) {
-      for (int s = known - 1 + (forward < 0 ? (int)forward : 0); s >= first; s--) run_next_forward(&stages[s]);
-      if (sent_s && forward >= 0 && first < known) sent_s[forward] = stages[known].input_s;
-      continue;
-    }
     double gradient_s = 0;
-    int end = known;
-    if (sent_s) {
-      end--;
-      if (first <= end) {
-        run_next_forward(&stages[end]);
-        sent_s[forward] = stages[known].input_s;
+    if (!all) {
+      if (forward < m) {
+        run_next_forward(last);
+        arrival_s[forward] = last[1].input_s;
       }
-      gradient_s = run_next_backward(&stages[end], sent_s[turn] + rest_of(run, turn));
+      gradient_s = run_next_backward(last, arrival_s[turn] + rest_of(run, turn));
     }
-    for (int s = end - 1; s >= first; s--) {
-      run_next_forward(&stages[s]);
-      gradient_s = run_next_backward(&stages[s], gradient_s);
-    }
-    for (int s = (first < end ? first : end) - 1; s >= 0; s--) gradient_s = run_next_backward(&stages[s], gradient_s);
+    arrival_s[turn] =
+        run_turn(all ? last : last - 1, &stages[first_with_forward(forward, m, known)], gradient_s, longer && turn > 0);
   }
+  run_last_backwards(stages, run, all ? known : known - 1, arrival_s);
   for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
 }
 

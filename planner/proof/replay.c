@@ -38,6 +38,7 @@ static void list_calls(zp_replay *r) {
     for (int n = 0; n < s->runs.len; n++) {
       const zp_run *run = &s->runs.data[n];
       const zp_piece *piece = &pieces->piece[run->segment];
+      zp_replay_know(r, run->segment);
       for (int64_t i = 0; i < run->count && run->chunk == k; i++, unit += piece->end - piece->first)
         chunk->call[j++] = (zp_replay_call){.run = run,
                                             .seg = &r->lowered->segments[run->segment],
@@ -83,6 +84,8 @@ static zp_replay replay_of(const zp_program *program, int stage, zp_arena *arena
                  .lowered = zp_program_lowered(program, stage),
                  .words = words,
                  .findings = findings};
+  r.known = ZP_NEW_ARRAY(arena, zp_replay_segment, r.lowered->n_segments);
+  r.products_bytes = zp_products_bytes(program->spec);
   r.device.arena = r.offloaded.arena = arena;
   r.microbatches = microbatches_to_play(&r, work);
   return r;

@@ -16,6 +16,30 @@ typedef struct zp_replay_call {
   int64_t first, end; /* units of the model: what flows in stands before `first`, what flows out before `end` */
 } zp_replay_call;
 
+/* Where a tensor begins in the value that it stands for, in elements: in its rows; and, of some of its rows, how many
+ * elements of it are before them. */
+typedef struct zp_replay_part {
+  int64_t column, before;
+} zp_replay_part;
+
+/* The tensor of the graph whose value a tensor is a part of, itself mostly. */
+typedef struct zp_replay_name {
+  int tensor;
+  zp_replay_part part;
+} zp_replay_name;
+
+/* Where a buffer's whole value stands from the first byte of what owns its storage on; fits: inside its rows. */
+typedef struct zp_replay_form {
+  zp_shadow_place place;
+  bool fits;
+} zp_replay_form;
+
+/* What all calls of a segment share. */
+typedef struct zp_replay_segment {
+  zp_replay_name *name;                      /* of its graph's tensors; NULL: nothing is called */
+  zp_replay_form *forward, *loss, *backward; /* of the procedures' buffers */
+} zp_replay_segment;
+
 typedef struct zp_replay_chunk {
   int64_t part; /* of the model */
   bool is_last; /* of the model's chunks */
@@ -36,6 +60,7 @@ typedef struct zp_replay_frame {
   const zp_replay_call *call;
   const zp_procedure *p;
   zp_replay_pass pass;
+  const zp_replay_form *form; /* of the procedure's buffers, while steps run */
   int64_t j, mb;
   int step;                             /* at work, for messages; -1: around the steps */
   int64_t saved, pending, x, y, dy, dx; /* x: of the unit's own input */
@@ -65,6 +90,8 @@ typedef struct zp_replay {
   const zp_lowered *lowered;
   zp_shadow device, offloaded; /* the arena; slots of saved values off the device */
   zp_replay_chunk *chunk;
+  zp_replay_segment *known; /* of the lowering's segments */
+  int64_t products_bytes;
   int64_t microbatches;         /* that are played */
   int64_t *owner;               /* of the slots of a pool: 1 + chunk * microbatches + micro-batch; 0: free */
   zp_replay_leaving leaving[2]; /* of the ring's buffers */
@@ -88,7 +115,12 @@ typedef enum zp_replay_kind {
   ZP_TAG_STATE,      /* region a, which no step of a micro-batch may touch */
   ZP_TAG_GRADIENT,   /* a sum of contributions; the rest of the bits are their sum */
 } zp_replay_kind;
-uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c);
+enum { ZP_REPLAY_BITS = 20 }; /* of a tensor, unit or micro-batch in a value */
+static inline uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c) {
+  const uint64_t mask = (UINT64_C(1) << ZP_REPLAY_BITS) - 1;
+  return (uint64_t)kind << 60 | ((uint64_t)a & mask) << 2 * ZP_REPLAY_BITS | ((uint64_t)b & mask) << ZP_REPLAY_BITS |
+         ((uint64_t)c & mask);
+}
 /* "`h.3 mlp.fc` of micro-batch 2", "nothing that was ever written". */
 const char *zp_replay_value_text(const zp_replay *r, uint64_t value);
 
@@ -115,11 +147,8 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
 /* ---- replay_steps.c ---- */
 /* Runs steps [first, last) of the frame's procedure. */
 void zp_replay_steps(zp_replay *r, zp_replay_frame *frame, int first, int last);
-/* Where a tensor begins in the value that it stands for, in elements: in its rows; and, of some of its rows, how many
- * elements of it are before them. */
-typedef struct zp_replay_part {
-  int64_t column, before;
-} zp_replay_part;
+/* Finds names and forms of a segment, once. */
+void zp_replay_know(zp_replay *r, int segment);
 /* The value that a tensor of the frame's graph stands for, and which part of it. */
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, zp_replay_part *part);
 /* Operands of one micro-batch on the stage: what a replay costs. */

@@ -6,17 +6,27 @@
 #define LL(x) ((long long)(x))
 
 /* A view is columns or rows of its base, and ENTER hands on what it gets; everything else is a value of its own. */
-uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
-  const zp_graph *g = f->call->seg->graph;
+static zp_replay_name name_of(const zp_replay *r, const zp_graph *g, int tensor) {
+  zp_replay_part part = {0};
   const zp_tensor *t = &g->tensors.data[tensor];
-  *part = (zp_replay_part){0};
   for (bool follow = true; follow; t = &g->tensors.data[tensor]) {
     const zp_node *maker = t->base < 0 && t->producer >= 0 ? &g->nodes.data[t->producer] : NULL;
     follow = t->base >= 0 || (maker && maker->op == ZP_OP_ENTER);
-    if (t->base >= 0) part->column += t->column;
-    if (t->row_parts > 0) part->before += t->row_part * zp_shape_elements(&t->shape, r->lowered->microbatch);
+    if (t->base >= 0) part.column += t->column;
+    if (t->row_parts > 0) part.before += t->row_part * zp_shape_elements(&t->shape, r->lowered->microbatch);
     if (follow) tensor = t->base >= 0 ? t->base : maker->in.data[0];
   }
+  return (zp_replay_name){tensor, part};
+}
+
+static zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
+  return &r->known[seg - r->lowered->segments];
+}
+
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
+  const zp_replay_name *name = &known_of(r, f->call->seg)->name[tensor];
+  const zp_tensor *t = &f->call->seg->graph->tensors.data[name->tensor];
+  *part = name->part;
   switch (t->role) {
   case ZP_ROLE_INPUT: return zp_replay_value(ZP_TAG_INPUT, t->index, 0, f->mb);
   case ZP_ROLE_CARRY_IN: return zp_replay_flowing(r, t->index, f->call->first, f->mb);
@@ -27,7 +37,7 @@ uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int te
   }
   case ZP_ROLE_VALUE: break;
   }
-  return zp_replay_value(ZP_TAG_TENSOR, tensor, f->call->first, f->mb);
+  return zp_replay_value(ZP_TAG_TENSOR, name->tensor, f->call->first, f->mb);
 }
 
 /* ---- where buffers are ---- */
@@ -62,29 +72,58 @@ static bool is_stretch(const zp_buffer *x, const zp_buffer *root) {
   return x->base >= 0 && x->ld == x->cols && root->ld == root->cols && x->rows * x->cols < root->rows * root->cols;
 }
 
-/* The place of a buffer. A view has the rows of its base, or is some of them; an alias of another shape has all of its
- * bytes. */
-static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
-  const zp_buffer *x = &f->p->buffers.data[b], *root = &f->p->buffers.data[root_of(f->p, b)];
-  int64_t size = zp_element_bytes(r->lowered, root->element), at = address(r, f, root);
-  if (at < 0) {
-    zp_replay_find(r, f, "`%s` has no place", x->name);
-    return false;
-  }
-  int64_t row = root->ld * size, offset = x->base >= 0 ? x->offset * size : 0;
-  *out = (zp_shadow_place){
-      at, root->rows * row, row, offset, offset + x->cols * size, part.column * size, part.before * size};
+/* The form of a buffer that stands for a part. A view has the rows of its base, or is some of them; an alias of another
+ * shape has all of its bytes. */
+static zp_replay_form form_of(const zp_replay *r, const zp_procedure *p, int b, zp_replay_part part) {
+  const zp_buffer *x = &p->buffers.data[b], *root = &p->buffers.data[root_of(p, b)];
+  int64_t size = zp_element_bytes(r->lowered, root->element), row = root->ld * size;
+  int64_t offset = x->base >= 0 ? x->offset * size : 0, own = x->cols * size;
+  zp_shadow_place place = {0, root->rows * row, row, offset, offset + own, part.column * size, part.before * size};
   bool reshaped = x->base >= 0 && x->offset == 0 && x->ld == x->cols && root->ld == root->cols && part.column == 0 &&
                   x->rows * x->cols == root->rows * root->cols;
-  if (reshaped) out->to = row;
-  if (is_stretch(x, root) && offset >= 0 && offset + x->rows * x->cols * size <= out->bytes) {
-    int64_t own = x->cols * size;
-    *out = (zp_shadow_place){at + offset, x->rows * own, own, 0, own, part.column * size, part.before * size};
-    return true;
+  if (reshaped) place.to = row;
+  if (is_stretch(x, root) && offset >= 0 && offset + x->rows * own <= place.bytes)
+    return (zp_replay_form){{offset, x->rows * own, own, 0, own, place.column, place.origin}, true};
+  return (zp_replay_form){place, place.from >= 0 && place.to <= row && place.from < place.to && root->rows > 0};
+}
+
+static zp_replay_form *forms_of(const zp_replay *r, const zp_procedure *p) {
+  zp_replay_form *form = ZP_NEW_ARRAY(r->arena, zp_replay_form, p->buffers.len + 1);
+  for (int b = 0; b < p->buffers.len; b++) form[b] = form_of(r, p, b, (zp_replay_part){0});
+  return form;
+}
+
+void zp_replay_know(zp_replay *r, int segment) {
+  const zp_segment_program *seg = &r->lowered->segments[segment];
+  zp_replay_segment *known = &r->known[segment];
+  if (known->name) return;
+  known->name = ZP_NEW_ARRAY(r->arena, zp_replay_name, seg->graph->tensors.len + 1);
+  for (int i = 0; i < seg->graph->tensors.len; i++) known->name[i] = name_of(r, seg->graph, i);
+  known->forward = forms_of(r, &seg->forward);
+  known->loss = forms_of(r, &seg->loss);
+  known->backward = forms_of(r, zp_backward_of(seg, r->program->choice.schedule));
+}
+
+static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
+  int root = root_of(f->p, b);
+  int64_t at = address(r, f, &f->p->buffers.data[root]);
+  if (at < 0) {
+    zp_replay_find(r, f, "`%s` has no place", f->p->buffers.data[b].name);
+    return false;
   }
-  if (out->from >= 0 && out->to <= row && out->from < out->to && root->rows > 0) return true;
-  zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", x->name, root->name);
-  return false;
+  bool whole = part.column == 0 && part.before == 0;
+  zp_replay_form own;
+  const zp_replay_form *form = &f->form[b];
+  if (!whole) {
+    own = form_of(r, f->p, b, part);
+    form = &own;
+  }
+  *out = form->place;
+  out->at += at;
+  if (!form->fits)
+    zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", f->p->buffers.data[b].name,
+                   f->p->buffers.data[root].name);
+  return form->fits;
 }
 
 static void scribble(zp_replay *r, int64_t at, int64_t bytes) {
@@ -109,33 +148,32 @@ static int operand(const zp_step *step, int i) {
   return i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
 }
 
-static places find_places(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
-  places p;
+static void find_places(zp_replay *r, const zp_replay_frame *f, const zp_step *step, places *p) {
   int n = step->in.len + step->out.len;
-  p.known = n < MOST_PLACES ? n : MOST_PLACES;
-  for (int i = 0; i < p.known; i++)
-    if (!place_of(r, f, operand(step, i), (zp_replay_part){0}, &p.at[i])) p.at[i].bytes = 0;
-  return p;
+  p->known = n < MOST_PLACES ? n : MOST_PLACES;
+  for (int i = 0; i < p->known; i++)
+    if (!place_of(r, f, operand(step, i), (zp_replay_part){0}, &p->at[i])) p->at[i].bytes = 0;
 }
 
-/* False: it has none, and that is a finding. */
-static bool place_of_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
-                             zp_shadow_place *out) {
-  if (i >= p->known) return place_of(r, f, operand(step, i), (zp_replay_part){0}, out);
-  *out = p->at[i];
-  return out->bytes > 0;
+/* NULL: it has none, and that is a finding. room: of a place that is not among the known ones. */
+static const zp_shadow_place *place_of_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step,
+                                               const places *p, int i, zp_shadow_place *room) {
+  if (i >= p->known) return place_of(r, f, operand(step, i), (zp_replay_part){0}, room) ? room : NULL;
+  return p->at[i].bytes > 0 ? &p->at[i] : NULL;
 }
 
 /* A kernel reads and writes in any order, so what it writes may not lie on what it reads. */
 static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int out) {
-  zp_shadow_place to, other;
-  if (!place_of_operand(r, f, step, p, step->in.len + out, &to)) return;
+  zp_shadow_place room[2];
+  const zp_shadow_place *to = place_of_operand(r, f, step, p, step->in.len + out, &room[0]), *other;
+  if (!to) return;
   for (int i = 0; i < step->in.len + out; i++) {
     int b = operand(step, i);
-    if (!place_of_operand(r, f, step, p, i, &other)) continue;
-    bool bytes_apart = to.at + to.bytes <= other.at || other.at + other.bytes <= to.at;
-    bool columns_apart = to.at == other.at && to.row == other.row && (to.to <= other.from || other.to <= to.from);
-    bool same = i < step->in.len && to.at == other.at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
+    if (!(other = place_of_operand(r, f, step, p, i, &room[1]))) continue;
+    bool bytes_apart = to->at + to->bytes <= other->at || other->at + other->bytes <= to->at;
+    bool columns_apart =
+        to->at == other->at && to->row == other->row && (to->to <= other->from || other->to <= to->from);
+    bool same = i < step->in.len && to->at == other->at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
     if (!bytes_apart && !columns_apart && !same)
       zp_replay_find(r, f, "writes `%s` over `%s`, which it works with", f->p->buffers.data[step->out.data[out]].name,
                      f->p->buffers.data[b].name);
@@ -143,10 +181,10 @@ static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *st
 }
 
 /* The place that is known of the whole tensor is that of its first part, too. */
-static bool place_of_part(zp_replay *r, const zp_replay_frame *f, const zp_step *step, const places *p, int i,
-                          zp_replay_part part, zp_shadow_place *out) {
-  bool known = part.column == 0 && part.before == 0;
-  return known ? place_of_operand(r, f, step, p, i, out) : place_of(r, f, operand(step, i), part, out);
+static const zp_shadow_place *place_of_part(zp_replay *r, const zp_replay_frame *f, const zp_step *step,
+                                            const places *p, int i, zp_replay_part part, zp_shadow_place *room) {
+  if (part.column == 0 && part.before == 0) return place_of_operand(r, f, step, p, i, room);
+  return place_of(r, f, operand(step, i), part, room) ? room : NULL;
 }
 
 static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, zp_replay_part part) {
@@ -167,18 +205,21 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
     return;
   }
   if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
-    scribble(r, r->stage->at[ZP_REGION_PRODUCTS], zp_products_bytes(r->program->spec));
-  const places p = find_places(r, f, step);
-  zp_shadow_place place;
+    scribble(r, r->stage->at[ZP_REGION_PRODUCTS], r->products_bytes);
+  places p;
+  zp_shadow_place room;
+  const zp_shadow_place *place;
+  find_places(r, f, step, &p);
   for (int i = 0; i < step->in.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
-    if (place_of_part(r, f, step, &p, i, part, &place))
-      zp_replay_want(r, f, place, value, f->p->buffers.data[step->in.data[i]].name);
+    if ((place = place_of_part(r, f, step, &p, i, part, &room)))
+      zp_replay_want(r, f, *place, value, f->p->buffers.data[step->in.data[i]].name);
   }
   for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, &p, i);
   for (int i = 0; i < step->out.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &part);
-    if (place_of_part(r, f, step, &p, step->in.len + i, part, &place)) zp_shadow_write(&r->device, place, value);
+    if ((place = place_of_part(r, f, step, &p, step->in.len + i, part, &room)))
+      zp_shadow_write(&r->device, *place, value);
   }
   zp_replay_sum(r, f, step);
 }
@@ -192,7 +233,8 @@ static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   uint64_t value = zp_replay_value_of(r, f, out->data[index], &part);
   read_operand(r, f, from, value, part);
   if (step->hands_on && zp_replay_in_at(r, f, index) == zp_replay_out_at(r, f, index)) return;
-  const places p = find_places(r, f, step);
+  places p;
+  find_places(r, f, step, &p);
   want_apart(r, f, step, &p, 0);
   write_operand(r, f, to, value, (zp_replay_part){0});
 }
@@ -204,7 +246,8 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
   uint64_t shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
   int64_t at = address(r, f, &f->p->buffers.data[root_of(f->p, whole)]);
   if (!keep) read_operand(r, f, from, shard, (zp_replay_part){0});
-  const places p = find_places(r, f, step);
+  places p;
+  find_places(r, f, step, &p);
   want_apart(r, f, step, &p, 0);
   for (int i = 0; at >= 0 && i < g->carry_in.len; i++) {
     const zp_carry *c = &f->call->seg->carries[i];
@@ -220,6 +263,10 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
+  const zp_replay_segment *known = known_of(r, f->call->seg);
+  f->form = f->p == &f->call->seg->forward ? known->forward
+            : f->p == &f->call->seg->loss  ? known->loss
+                                           : known->backward;
   scribble(r, r->stage->at[ZP_REGION_TRANSIENT], f->p->transient_bytes); /* lives inside one call */
   for (f->step = first; f->step < last; f->step++) {
     const zp_step *step = &f->p->steps.data[f->step];

@@ -8,13 +8,7 @@
 
 enum {
   MOST_FOUND = 3, /* findings of a stage: the ones after follow from them */
-  BITS = 20,      /* of a tensor, unit or micro-batch in a value */
 };
-
-uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c) {
-  const int64_t mask = (INT64_C(1) << BITS) - 1;
-  return (uint64_t)kind << 60 | (uint64_t)(a & mask) << 2 * BITS | (uint64_t)(b & mask) << BITS | (uint64_t)(c & mask);
-}
 
 /* The call of the stage that begins with a unit. */
 static const zp_replay_call *call_at(const zp_replay *r, int64_t unit) {
@@ -25,8 +19,9 @@ static const zp_replay_call *call_at(const zp_replay *r, int64_t unit) {
 }
 
 const char *zp_replay_value_text(const zp_replay *r, uint64_t value) {
-  const uint64_t mask = (UINT64_C(1) << BITS) - 1;
-  int64_t a = (int64_t)(value >> 2 * BITS & mask), b = (int64_t)(value >> BITS & mask), c = (int64_t)(value & mask);
+  const uint64_t mask = (UINT64_C(1) << ZP_REPLAY_BITS) - 1;
+  int64_t a = (int64_t)(value >> 2 * ZP_REPLAY_BITS & mask), b = (int64_t)(value >> ZP_REPLAY_BITS & mask),
+          c = (int64_t)(value & mask);
   const zp_replay_call *call;
   const zp_model *model = r->program->spec->model;
   switch ((zp_replay_kind)(value >> 60)) {

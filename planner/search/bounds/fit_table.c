@@ -125,19 +125,34 @@ static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int s
   return zp_memory_of_arena(&memory) <= own.device && memory.host <= own.host && memory.nvme <= own.nvme;
 }
 
-static int first_mode(zp_search_cache *s, const zp_point *point, int first, int end, int stage, const zp_units *part,
-                      const zp_limits *limits) {
-  zp_known_fit *all = find_known(s, point, stage, part, limits);
+/* known: of mode `first`; NULL: nothing is remembered. */
+static int find_first_mode(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
+                           const zp_units *part, const zp_limits *limits, zp_known_fit *known) {
   for (int mode = first; mode < end; mode++) {
-    zp_known_fit *known = all ? &all[mode * s->memo.fits.orders] : NULL;
     if (known && part->count <= known->fits) return mode;
-    if (known && part->count >= known->fails) continue;
-    bool fits = mode_fits(s, point, mode, stage, part, limits);
-    if (known && fits) known->fits = part->count;
-    if (known && !fits) known->fails = part->count;
-    if (fits) return mode;
+    if (!known || part->count < known->fails) {
+      bool fits = mode_fits(s, point, mode, stage, part, limits);
+      if (known && fits) known->fits = part->count;
+      if (known && !fits) known->fails = part->count;
+      if (fits) return mode;
+    }
+    if (known && mode + 1 < end) known += s->memo.fits.orders;
   }
   return -1;
+}
+
+/* Most answers are known; what fits is shorter than what does not. */
+static int first_mode(zp_search_cache *s, const zp_point *point, int first, int end, int stage, const zp_units *part,
+                      const zp_limits *limits) {
+  zp_known_fit *known = find_known(s, point, stage, part, limits);
+  if (!known || first >= end) return find_first_mode(s, point, first, end, stage, part, limits, NULL);
+  int64_t orders = s->memo.fits.orders, count = part->count;
+  known += first * orders;
+  while (count >= known->fails) {
+    if (++first == end) return -1;
+    known += orders;
+  }
+  return count <= known->fits ? first : find_first_mode(s, point, first, end, stage, part, limits, known);
 }
 
 /* Where the answer for these chunks is kept. */
