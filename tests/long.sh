@@ -39,7 +39,7 @@ keys of configurations|1|16|python3 tests/interop/config_keys.py --all
 command|1|8|python3 tests/verify/command.py
 counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(counts|work)\$
 searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|least_parts))\$
-texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(kernels_cuda_nvrtc|cuda_compile)\$
+texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(kernels_cuda_(nvrtc|scores|pairs|lengths|stretch)|rowprog_cuda|cuda_compile)\$
 code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_rowprog_(llvm|targets)\$
 emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
