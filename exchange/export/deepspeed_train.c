@@ -109,8 +109,7 @@ static void put_fp16(const zp_train *t, zp_json *fp16) {
 static void put_precision(zp_exporter *e, zp_json *root) {
   zp_precision p = e->spec->train.precision;
   if (p == ZP_PREC_MIXED_FP16) put_fp16(&e->spec->train, zp_json_set(root, "fp16", zp_json_object()));
-  assert(
-      !zp_precision_recipe(p)); /* its profiles have no such products (zp_program_choose), CPU clusters are refused */
+  assert(!zp_precision_recipe(p)); /* no profile of it has them, and CPU clusters are not exported (Z0681) */
   if (p == ZP_PREC_MIXED_BF16) zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
   if (zp_is_mixed(&e->spec->train) && zp_export_grad_bytes(e) == 4)
     zp_json_set_string(zp_json_set(root, "data_types", zp_json_object()), "grad_accum_dtype", "fp32");

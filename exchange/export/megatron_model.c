@@ -2,7 +2,6 @@
 /* The model and its precision as arguments of Megatron-LM. */
 #include "megatron.h"
 
-#include <assert.h>
 #include <math.h>
 
 #define PUT(flag) zp_megatron_put(m, ZP_MEGATRON_##flag)

@@ -120,7 +120,7 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
   }
 }
 
-/* Those from `first` on, before `end`. */
+/* Those from `first` on, before `end`. Files without weights in 8 or 4 bits have no word of them, as older ones. */
 static void set_regions(zp_json *o, const zp_stage *s, zp_region first, zp_region end) {
   for (int r = first; r < (int)end; r++)
     if (zp_region_rows[r].key && (r != ZP_REGION_NARROW_WEIGHTS || s->at[r] >= 0))

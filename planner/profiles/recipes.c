@@ -33,24 +33,38 @@ static const struct {
     {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0},
 };
 
-const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const zp_device *device,
+static int arch_of(const zp_device *device) {
+  return device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : 0;
+}
+
+/* Every node type's device; of a cluster with one type that one. */
+static const zp_device *device_at(const zp_cluster *cluster, int i) {
+  return cluster->groups.len ? &cluster->groups.data[i].type.device : &cluster->node.device;
+}
+
+const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const zp_cluster *cluster,
                                     const zp_software **software) {
-  assert(recipe && device && software);
+  assert(recipe && cluster && software);
   for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
     if (strcmp(recipes[i].recipe, recipe) != 0) continue;
-    int arch = device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : 0;
-    if (arch < recipes[i].first_arch || arch >= recipes[i].end_arch)
-      return zp_format(arena, "device %s has no products in %s", device->name, recipe);
-    if (!*software || !(*software)->engine)
-      return *software ? zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name)
-                       : zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    int kept = recipes[i].weight_32nds;
+    for (int d = 0; d == 0 || d < cluster->groups.len; d++) {
+      const zp_device *device = device_at(cluster, d);
+      int arch = arch_of(device);
+      if (arch < recipes[i].first_arch || arch >= recipes[i].end_arch)
+        return zp_format(arena, "device %s has no products in %s", device->name, recipe);
+      if (arch < BLACKWELL) kept = recipes[i].weight_32nds_before_sm100;
+    }
+    if (!*software) return zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    if (!(*software)->engine)
+      return zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name);
     zp_software *with = ZP_NEW(arena, zp_software);
     *with = **software;
     with->product_rate = recipes[i].rate;
     with->cast_bytes = recipes[i].cast_bytes;
     with->gathered = recipes[i].gathered;
     with->overlaps_tensor &= recipes[i].overlaps;
-    with->weight_32nds = arch < BLACKWELL ? recipes[i].weight_32nds_before_sm100 : recipes[i].weight_32nds;
+    with->weight_32nds = kept;
     *software = with;
   }
   return NULL;

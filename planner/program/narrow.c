@@ -151,6 +151,6 @@ zp_narrowing zp_program_choose(zp_arena *arena, zp_spec *spec, const char *word)
   if (zp_software_dropless(spec->cluster.software)) zp_model_route_evenly(spec->model);
   const char *recipe = zp_precision_recipe(spec->train.precision);
   if (recipe && !spec->cluster.node.device.is_cpu) /* where it lacks them zp_narrow_weights objects */
-    (void)zp_software_with_recipe(arena, recipe, &spec->cluster.node.device, &spec->cluster.software);
+    (void)zp_software_with_recipe(arena, recipe, &spec->cluster, &spec->cluster.software);
   return zp_trainer_narrow(arena, spec);
 }

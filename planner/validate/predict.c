@@ -237,7 +237,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                 .run = &full,
                 .spec = spec_of(arena, &full, device),
                 .software = zp_software_of(run, &p.by_source)};
-  if (full.precision && (p.why_not = zp_software_with_recipe(arena, full.precision, device, &q.software))) return p;
+  if (full.precision && (p.why_not = zp_software_with_recipe(arena, full.precision, &q.spec->cluster, &q.software)))
+    return p;
   q.spec->cluster.trainer = q.software->trainer;
   q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;

@@ -530,7 +530,9 @@ int main(int argc, char **argv) {
   if (program.expert > 1) test_exchange(c, x, 77001); /* more than the staging buffer holds */
   test_rows(c, x, 3, false);
   test_rows(c, x, 3, true);
-  test_rows(c, x, 6007, true); /* likewise */
+  test_rows(c, x, 6007, true); /* more than the staging buffer holds, of one expert */
+  if (program.expert > 1)      /* of several: pieces end inside experts */
+    test_rows(c, x, X_BYTES / (8 * CHOICES * (program.expert + 2)), false);
   test_pipeline(c, x, 5);
   test_pipeline(c, x, 400000);
   test_tie(c, x);

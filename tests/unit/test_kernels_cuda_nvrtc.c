@@ -238,9 +238,9 @@ Test(kernels_cuda_nvrtc, mma_with_all_options) {
 /* Where there is NVRTC 12. */
 Test(kernels_cuda_nvrtc, mma_of_volta) {
   skip_until_turn(2);
-  bool all = getenv("ZPLAN_LONG") != NULL;
-  check_mma("sm_70", 64, "-DZPD_F16", all); /* with all: also on the tiles of layouts */
-  if (all) check_mma("sm_70", 128, "-DZPD_F16", false);
+  bool whole = getenv("ZPLAN_LONG") != NULL;
+  check_mma("sm_70", 64, "-DZPD_F16", whole); /* whole: also on the tiles of layouts */
+  if (whole) check_mma("sm_70", 128, "-DZPD_F16", false);
 }
 
 Test(kernels_cuda_nvrtc, older_gpus_have_the_other_kernels) {

@@ -125,6 +125,57 @@ static zp_step_range range_of(const char *program, const char *device, bool seve
   return zp_software_range(arena, &cluster, several, 100);
 }
 
+/* Products in 8 or 4 bits on devices by their architecture: kept bytes of a weight's cast, or why there are none. */
+static zp_cluster cluster_of(const char *program, const char *arch) {
+  zp_cluster cluster = {.name = "c", .node.device = {.name = "h100_sxm", .arch = arch, .has_bf16 = true}};
+  cr_assert(zp_software_find(program, &cluster.trainer, &cluster.software));
+  return cluster;
+}
+
+Test(validate_software, recipes_of_devices) {
+  static const struct {
+    const char *recipe, *arch;
+    double kept; /* 0: the device has none */
+  } rows[] = {{"fp8", "sm_80", 0},          {"fp8", "sm_89", 2},    {"fp8_current", "sm_90", 2},
+              {"fp8_current", "sm_100", 1}, {"fp8", "sm_120", 1},   {"mxfp8", "sm_90", 0},
+              {"mxfp8", "sm_103", 2.0625},  {"mxfp8", "sm_120", 0}, {"nvfp4", "sm_100", 1.125},
+              {"nvfp4", "sm_120", 0},       {"bf16", "sm_70", -1} /* no recipe */};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_cluster cluster = cluster_of("megatron", rows[i].arch);
+    const zp_software *before = cluster.software;
+    const char *why = zp_software_with_recipe(arena, rows[i].recipe, &cluster, &cluster.software);
+    cr_expect_eq(why != NULL, rows[i].kept == 0, "%s on %s: %s", rows[i].recipe, rows[i].arch, why ? why : "");
+    cr_expect_eq(cluster.software == before, rows[i].kept <= 0);
+    cr_expect_eq(zp_software_weight_32nds(cluster.software), rows[i].kept > 0 ? (int)(32 * rows[i].kept) : 0);
+  }
+}
+
+/* Every node's device has them, and the one that keeps most counts. */
+Test(validate_software, recipes_of_mixed_clusters) {
+  zp_cluster cluster = cluster_of("megatron", "sm_100");
+  for (int i = 0; i < 2; i++) {
+    zp_node_group group = {.nodes = 1, .type = cluster.node};
+    if (i > 0) group.type.device.arch = "sm_90";
+    zp_push(arena, &cluster.groups, group);
+  }
+  const zp_software *software = cluster.software;
+  cr_expect_null(zp_software_with_recipe(arena, "fp8", &cluster, &software));
+  cr_expect_eq(zp_software_weight_32nds(software), 64);
+  software = cluster.software;
+  cr_expect(zp_software_with_recipe(arena, "mxfp8", &cluster, &software));
+}
+
+/* Runs of the program with such products were measured for one profile alone. */
+Test(validate_software, ranges_with_recipes_are_of_runs_that_had_them) {
+  zp_cluster core = cluster_of("megatron-core", "sm_90"), bridge = cluster_of("megatron-bridge", "sm_90");
+  zp_step_range sixteen = zp_software_range(arena, &core, true, 100);
+  cr_assert_null(zp_software_with_recipe(arena, "fp8", &core, &core.software));
+  cr_assert_null(zp_software_with_recipe(arena, "fp8", &bridge, &bridge.software));
+  zp_step_range eight = zp_software_range(arena, &core, true, 100), own = zp_software_range(arena, &bridge, true, 100);
+  cr_expect(sixteen.runs < 100 && eight.runs > 300, "%s, %s", sixteen.source, eight.source);
+  cr_expect(own.runs < 100 && strstr(own.family, "bridge"), "%s", own.source);
+}
+
 /* Runs of the program on the GPU; where there are fewer than five, those of all programs; of another maker none. */
 Test(validate_software, ranges_are_of_measured_runs) {
   zp_step_range own = range_of("megatron-bridge", "gb200", false), pool = range_of("megatron", "v100_sxm2_32", true),

@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ZPLAN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ZPLAN", ROOT + "/build/release/zplan"))
 os.environ["COLUMNS"] = "2000"  # words are looked for in one line; terminal.py looks at other widths
 GPT2, GPT1T = ROOT + "/examples/gpt2.dz", ROOT + "/examples/gpt1t.dz"
-# A space of gpt1t whose search takes a fiftieth of the time: what is looked at here is how answers are given, and not the search.
+# A space of gpt1t whose search takes a fiftieth of the time: answers are tested here, not the search.
 NARROW = ("--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", "sequence=false", "--set", "cut=layer", "--set", "tensor=8")
 failures, passed = [], [0]
 

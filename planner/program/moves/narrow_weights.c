@@ -29,16 +29,15 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
 static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
   const zp_cluster *cluster = &spec->cluster;
   const char *recipe = zp_precision_recipe(spec->train.precision);
-  zp_move_objection objection = {.span = spec->train.precision_span, .help = "use `precision = \"mixed_bf16\"`"};
-  for (int g = 0; recipe && !cluster->node.device.is_cpu && !objection.why && (!g || g < cluster->groups.len); g++) {
-    const zp_device *device = cluster->groups.len ? &cluster->groups.data[g].type.device : &cluster->node.device;
-    const zp_software *software = cluster->software, *other;
-    zp_trainer trainer;
-    objection.why = zp_software_with_recipe(arena, recipe, device, &software);
-    if (zp_software_find("megatron", &trainer, &other) && !zp_software_with_recipe(arena, recipe, device, &other))
-      objection.help = "--for megatron plans them for Megatron-LM; or use `precision = \"mixed_bf16\"`";
-  }
-  return objection;
+  if (!recipe || cluster->node.device.is_cpu) return (zp_move_objection){.why = NULL};
+  const zp_software *software = cluster->software, *other;
+  zp_trainer trainer;
+  const char *why = zp_software_with_recipe(arena, recipe, cluster, &software);
+  bool megatron =
+      zp_software_find("megatron", &trainer, &other) && !zp_software_with_recipe(arena, recipe, cluster, &other);
+  const char *help = megatron ? "--for megatron plans them for Megatron-LM; or use `precision = \"mixed_bf16\"`"
+                              : "use `precision = \"mixed_bf16\"`";
+  return (zp_move_objection){spec->train.precision_span, why, help};
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

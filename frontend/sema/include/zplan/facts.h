@@ -13,7 +13,7 @@ typedef struct zp_fact {
   const char *text; /* "x: [B, 1024, 768]", "d = 768", "linear: [B, 1024, 768], 589,824 parameters" */
 } zp_fact;
 
-/* The arena is set by whoever wants facts; those beyond ZP_MOST_FACTS are not kept. */
+/* The caller sets the arena; facts beyond ZP_MOST_FACTS are not kept. */
 typedef struct zp_facts {
   zp_arena *arena;
   ZP_VEC(zp_fact) list;

@@ -20,11 +20,12 @@ bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software *
 /* Whether experts of the program take the tokens that come, where the model drops none. software may be NULL. */
 bool zp_software_dropless(const zp_software *software);
 /* A copy of the program (arena) with products of layers by a recipe (zp_precision_recipe; other words of validate's
- * tables change nothing). Why it cannot be, in words of the arena; NULL: it can. *software may be NULL: zplan's own
- * trainer, whose GPU kernels have none. */
-const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const zp_device *device,
+ * tables change nothing), which every device of the cluster must have. Why it cannot be, in words of the arena; NULL:
+ * it can. *software may be NULL: zplan's own trainer, whose GPU kernels have none. */
+const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const zp_cluster *cluster,
                                     const zp_software **software);
-/* 32nds of a byte that it keeps of each weight of such products, besides the weight. software may be NULL: 0. */
+/* 32nds of a byte that it keeps of each weight of such products, besides the weight: the most that a device of the
+ * cluster wants. software may be NULL: 0. */
 int zp_software_weight_32nds(const zp_software *software);
 /* Every word, for messages and completion. Arena. */
 zp_strings zp_software_words(zp_arena *arena);
