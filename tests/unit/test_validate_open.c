@@ -19,7 +19,7 @@ static zp_measured_table *table_of(const char *line) { return read_table(zp_form
 static zp_prediction predicted(const char *line) {
   zp_measured_table *t = table_of(line);
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
 }
 
 static const char *taken(const zp_prediction *p, const char *column) {

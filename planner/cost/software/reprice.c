@@ -37,7 +37,8 @@ typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_software *software;
-  double tensor;         /* ranks */
+  double tensor; /* ranks */
+  const zp_group_link *expert;
   double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
   const zp_graph *graph; /* of the current segment */
@@ -169,6 +170,43 @@ static bool only_moves(const zp_step *step) {
   return class != ZP_CLASS_MATMUL && class != ZP_CLASS_ATTENTION && class != ZP_CLASS_COMM;
 }
 
+/* ---- experts ---- */
+
+static bool reads_slots(const pricer *p, const zp_step *step) {
+  return step->node->in.len > 0 && p->graph->tensors.data[step->node->in.data[0]].shape.rank == 4;
+}
+
+/* Does the host issue it, or does a graph launch it? */
+static bool is_issued(const pricer *p, const zp_step *step) {
+  if (p->software->graphs == ZP_GRAPHS_NONE || step->kind != ZP_STEP_NODE) return true;
+  zp_op_class class = zp_op_get_class(step->op);
+  bool experts = class == ZP_CLASS_GROUPED || class == ZP_CLASS_ROUTING || reads_slots(p, step);
+  return p->software->graphs == ZP_GRAPHS_PARTS && experts;
+}
+
+static bool exchanges_slots(const zp_step *step) {
+  return step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS;
+}
+
+/* Whether the step is one of experts that are priced here. */
+static bool price_experts(pricer *p, zp_procedure *procedure, int i, bool forward) {
+  zp_step *step = &procedure->steps.data[i];
+  if (!p->software->own_experts || step->kind != ZP_STEP_NODE) return false;
+  bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
+  if (exchanges_slots(step)) {
+    zp_exchange x = {p->lowered, p->machine, p->graph, step, p->expert, p->tensor};
+    step->cost_s = zp_software_exchange_shown_s(&x, p->software);
+  } else if (zp_op_get_class(step->op) == ZP_CLASS_GROUPED) {
+    step->cost_s = zp_software_grouped_s(p->lowered, p->machine, p->graph, p->software, procedure, i, forward);
+  } else if (row && reads_slots(p, step) && p->software->one_kernel) {
+    step->cost_s = 0; /* between the products */
+  } else {
+    return false;
+  }
+  p->kernels++;
+  return true;
+}
+
 static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
@@ -258,8 +296,12 @@ static double steps_s(const zp_procedure *procedure, int count) {
 static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
-    price_step(p, &procedure->steps.data[i]);
-    narrow_product(p, procedure, i, forward);
+    double issued = p->kernels;
+    if (!price_experts(p, procedure, i, forward)) {
+      price_step(p, &procedure->steps.data[i]);
+      narrow_product(p, procedure, i, forward);
+    }
+    if (!is_issued(p, &procedure->steps.data[i])) p->kernels = issued;
   }
   if (p->software->overlaps_tensor)
     p->kernels +=
@@ -305,11 +347,12 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       const zp_group_link *tensor) {
+                       const zp_group_link *tensor, const zp_group_link *expert) {
   pricer p = {.lowered = lowered,
               .machine = machine,
               .software = software,
               .tensor = lowered->sharding->tensor,
+              .expert = expert,
               .taken = software->whole_pieces ? zp_cost_taken(machine, tensor) : 0,
               .selective = lowered->recompute == ZP_RECOMPUTE_SELECTIVE};
   for (int i = 0; i < lowered->n_segments; i++) {
