@@ -80,6 +80,7 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
   with->hides_exchange = run->hides_exchange;
   with->one_kernel = run->one_kernel;
   with->experts_in_a_row = run->experts_in_a_row;
+  with->expert_biases = run->expert_biases && with->graphs != ZP_GRAPHS_WHOLE;
   /* latent attention's models by hand, equal layers but for the last stage */
   int64_t places = (int64_t)run->pipeline * (run->chunks > 1 ? run->chunks : 1);
   with->cuts_units &= !run->kv_rank && run->layers % places != 0;

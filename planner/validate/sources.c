@@ -11,7 +11,7 @@ static const struct shape {
 } shapes[] = {
 #define ZP_DENSE(a, b, l, h, n, kv, f, v)                                                                              \
   {a, b, {.layers = l, .hidden = h, .heads = n, .kv_heads = kv, .ffn = f, .vocab = v}},
-#define ZP_EXPERTS(a, b, l, h, n, kv, columns, f, v, e, k, ef, norms, w)                                               \
+#define ZP_EXPERTS(a, b, l, h, n, kv, columns, f, v, e, k, ef, norms, w, biases)                                       \
   {a,                                                                                                                  \
    b,                                                                                                                  \
    {.layers = l,                                                                                                       \
@@ -25,7 +25,8 @@ static const struct shape {
     .top_k = k,                                                                                                        \
     .expert_ffn = ef,                                                                                                  \
     .head_norms = norms,                                                                                               \
-    .window = w}},
+    .window = w,                                                                                                       \
+    .expert_biases = biases}},
 #define ZP_LATENT(a, b, l, h, n, f, v, e, k, ef, s, d, more)                                                           \
   {a,                                                                                                                  \
    b,                                                                                                                  \
@@ -78,7 +79,7 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
     run->shared_experts = f->shared_experts, run->dense_layers = f->dense_layers, run->further = f->further;
     run->q_rank = f->q_rank, run->kv_rank = f->kv_rank;
     run->rotary_head = f->rotary_head, run->value_head = f->value_head;
-    run->head_norms = f->head_norms, run->window = f->window;
+    run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases;
     run->unlike = f->unlike;
     run->gated = run->rotary = true;
     return;

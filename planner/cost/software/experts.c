@@ -13,6 +13,19 @@
  * Alongside another micro-batch (Megatron-Core, overlap_moe_expert_parallel_comm) an exchange keeps some
  * multiprocessors and takes no other time.
  *
+ * What the host issues for a layer of experts besides the kernels that the planner lowers, counted in Megatron-Core's
+ * source (core/transformer/moe: router.py, token_dispatcher.py, experts.py @d98e8a64; opened). Forward with copies: the
+ * gate's casts, loss and counts 6, sizes of what comes and goes 8, four of them copied to the host 4, the gather of
+ * counts 1, maps of rows 3 and their products 4, scores that travel 2, padding 2, copies of heads and layouts 8.
+ * Backward the same without sizes and their copies, and with what autograd adds up. A dispatcher over nodes finds sizes
+ * and maps in its kernels. Graphs of all but the experts leave 4. Calls of products, one an expert, are made in C++.
+ *
+ * Biases of experts (_apply_bias; the same lines in NVIDIA-NeMo/Automodel components/moe/layers.py of de7dff940;
+ * opened): every expert's rows plus its bias times the scores, which are fp32, then one tensor of all, then 16 bits
+ * again. Bytes an element of the last product's result: 4 for the product with scores, 10 for the sum, 8 to join, 6 to
+ * cast; backward 6, 6, and 12 each for the gradients of biases and of scores. Two kernels an expert forward, six
+ * backward.
+ *
  * Products: one an expert, each of which waits for its weights: computing and moving add up (B200, 108 products of 20
  * to 256 experts with 128 to 9,832 rows, MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51: within
  * 25 % of either, 4 % fast on average). One kernel for all of them moves the next one's weights meanwhile. */
@@ -126,4 +139,95 @@ double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machin
   bool casts = narrow && !again && !weights && (!software->one_kernel || is_brought(graph, node->in.data[0]));
   double cast = casts ? zp_cost_memory_bound(machine, experts * rows * a * software->cast_bytes, 0) : 0;
   return cast + (software->one_kernel ? launch + fmax(compute, moved - launch) : compute + moved);
+}
+
+/* ---- what the host issues, and biases ---- */
+
+enum { BIAS_BYTES = 4 + 10 + 8 + 6, BIAS_GRAD_BYTES = 6 + 6 + 12 + 12, BIAS_KERNELS = 2, BIAS_GRAD_KERNELS = 6 };
+enum { COPIES_KERNELS = 38, COPIES_GRAD_KERNELS = 40, NODES_KERNELS = 28, NODES_GRAD_KERNELS = 30, PARTS_KERNELS = 4 };
+enum { PRODUCTS = 2, GRAD_PRODUCTS = 4 };
+/* Host time of one product from C++; as a copy (data_parallel.c): an estimate. */
+#define PRODUCT_CALL_S 10e-6
+
+/* Products with gate and other half in one. */
+static const zp_node *last_product(const zp_graph *graph) {
+  for (int i = graph->nodes.len - 1; i >= 0; i--)
+    if (graph->nodes.data[i].op == ZP_OP_BATCHED_MATMUL) return &graph->nodes.data[i];
+  return NULL;
+}
+
+zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                           const zp_software *software, bool forward) {
+  const zp_node *product = last_product(graph);
+  zp_layer_cost cost = {0};
+  if (!product || software->graphs == ZP_GRAPHS_WHOLE) return cost;
+  const zp_shape *out = &graph->tensors.data[product->out.data[0]].shape;
+  double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 2 : 1;
+  bool copies = software->dispatcher == ZP_DISPATCH_COPIES;
+  cost.kernels = software->graphs == ZP_GRAPHS_PARTS ? PARTS_KERNELS
+                 : forward                           ? (copies ? COPIES_KERNELS : NODES_KERNELS)
+                                                     : (copies ? COPIES_GRAD_KERNELS : NODES_GRAD_KERNELS);
+  if (!software->one_kernel) cost.host_s = experts * narrow * (forward ? PRODUCTS : GRAD_PRODUCTS) * PRODUCT_CALL_S;
+  if (!software->expert_biases) return cost;
+  double elements = (double)zp_shape_elements(out, lowered->microbatch);
+  cost.device_s = zp_cost_memory_bound(machine, elements * (forward ? BIAS_BYTES : BIAS_GRAD_BYTES), 0);
+  cost.kernels += experts * (forward ? BIAS_KERNELS : BIAS_GRAD_KERNELS);
+  return cost;
+}
+
+/* ---- latent attention ---- */
+
+/* Queries turn in place, keys and values are made of one product's result by one kernel, and values have their own
+ * width (Megatron-Core core/fusions/fused_mla_yarn_rope_apply.py; opened): what the graph's slices, joins and padding
+ * move is none of theirs. */
+typedef struct latent {
+  bool is;
+  double heads, head, rotary, value;
+} latent;
+
+static double columns_of(const zp_graph *graph, int tensor) {
+  return (double)zp_shape_cols(&graph->tensors.data[tensor].shape);
+}
+
+/* Values that are padded to the width of keys, of which some columns turn. */
+static latent latent_of(const zp_graph *graph) {
+  latent l = {0};
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_node *node = &graph->nodes.data[i];
+    if (node->op == ZP_OP_ATTENTION) l.heads = (double)node->attr.heads, l.head = (double)node->attr.head_size;
+    if (node->op == ZP_OP_JOIN_COLUMNS) l.rotary = columns_of(graph, node->in.data[1]);
+    if (node->op != ZP_OP_COLUMNS || columns_of(graph, node->in.data[0]) >= columns_of(graph, node->out.data[0]))
+      continue;
+    l.value = columns_of(graph, node->in.data[0]);
+    l.is = true;
+  }
+  if (l.heads > 0) l.value /= l.heads, l.rotary /= l.heads;
+  l.is &= l.heads > 0 && l.value > 0 && l.value < l.head && l.rotary > 0;
+  return l;
+}
+
+static bool is_wide(const latent *l, double columns) {
+  double all = l->head * l->heads, made = (l->head - l->rotary + l->value) * l->heads;
+  return columns == all || columns == made || columns == l->value * l->heads || columns == l->rotary * l->heads;
+}
+
+bool zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, zp_step *step) {
+  latent l = latent_of(graph);
+  if (!l.is || step->kind != ZP_STEP_NODE) return false;
+  zp_op_class class = zp_op_get_class(step->op);
+  const zp_shape *q = &graph->tensors.data[step->node->in.data[0]].shape;
+  if (class == ZP_CLASS_ATTENTION) {
+    double products = step->op == ZP_OP_ATTENTION ? 2 : 5, narrow = step->op == ZP_OP_ATTENTION ? 1 : 2;
+    double rows = (double)zp_shape_rows(q, lowered->microbatch);
+    double columns = l.heads * (2 * l.rotary + 2 * (l.head - l.rotary + l.value) + l.rotary);
+    step->cost_s *= 1 - narrow / products * (1 - l.value / l.head);
+    step->cost_s += zp_cost_memory_bound(machine, rows * columns * lowered->compute_bytes, 0);
+    return true;
+  }
+  if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_COMM || q->rank != 3) return false;
+  bool wide = is_wide(&l, (double)zp_shape_cols(q));
+  for (int o = 0; o < step->node->out.len; o++)
+    wide |= is_wide(&l, (double)zp_shape_cols(&graph->tensors.data[step->node->out.data[o]].shape));
+  if (wide) step->cost_s = 0;
+  return wide;
 }

@@ -44,6 +44,7 @@ typedef struct pricer {
   const zp_graph *graph; /* of the current segment */
   bool repeats;          /* it is a layer */
   double kernels;        /* of the current procedure */
+  double host_s;         /* and seconds of the host besides */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
@@ -300,6 +301,8 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
     if (!price_experts(p, procedure, i, forward)) {
       price_step(p, &procedure->steps.data[i]);
       narrow_product(p, procedure, i, forward);
+      if (p->software->own_experts)
+        (void)zp_software_latent(p->lowered, p->machine, p->graph, &procedure->steps.data[i]);
     }
     if (!is_issued(p, &procedure->steps.data[i])) p->kernels = issued;
   }
@@ -307,6 +310,12 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
     p->kernels +=
         zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
+  p->host_s = 0;
+  if (!p->software->own_experts) return;
+  zp_layer_cost more = zp_software_layer_of_experts(p->lowered, p->machine, p->graph, p->software, forward);
+  procedure->cost_s += more.device_s;
+  p->kernels += more.kernels;
+  p->host_s = more.host_s;
 }
 
 static bool is_product(const zp_step *step) {
@@ -331,7 +340,7 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
   price_steps(p, forward, true);
-  double forward_kernels = p->kernels, forward_s = forward->cost_s;
+  double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);
   if (p->software->replays_all && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
@@ -342,8 +351,8 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
     p->kernels += forward_kernels;
   }
   backward->cost_s += accumulate_s(p, segment->graph);
-  forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s);
-  backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s);
+  forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s + host_s);
+  backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s + p->host_s);
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,

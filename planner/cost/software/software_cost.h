@@ -42,6 +42,15 @@ double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *sof
 double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
                              const zp_software *software, const zp_procedure *procedure, int i, bool forward);
 
+/* What a layer of experts takes besides its steps: of the device, kernels that the host issues, and seconds of it. */
+typedef struct zp_layer_cost {
+  double device_s, kernels, host_s;
+} zp_layer_cost;
+zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                           const zp_software *software, bool forward);
+/* Prices a step of latent attention by kernels made for it; false: it is none. Attention itself has its price. */
+bool zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, zp_step *step);
+
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks; expert: of
  * those that share experts. */

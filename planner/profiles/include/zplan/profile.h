@@ -75,6 +75,7 @@ struct zp_software {
   bool hides_exchange;   /* exchanges run alongside another micro-batch */
   bool one_kernel;       /* the products of all experts are one, with what lies between them; false: one an expert */
   bool experts_in_a_row; /* the gate chooses consecutive ones */
+  bool expert_biases;    /* which are added by operations of their own */
 
   /* its stages and their messages (cut.c, messages.c) */
   bool cuts_units;          /* embedding and head count as layers in the cut */

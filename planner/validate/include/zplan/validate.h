@@ -22,6 +22,7 @@ typedef struct zp_measured {
   int64_t further; /* tokens after the next that the model predicts, each by a layer of its own */
   int64_t window;  /* of every second layer; 0: none */
   bool head_norms; /* of queries and keys */
+  bool expert_biases;
   double parameters;
   bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
