@@ -59,13 +59,14 @@ static void add_latent_block(zp_buf *b, const zp_measured *run) {
                 "  a = x + self_attn\n"
                 "  post_attention_layernorm = rms_norm(a, eps = 1e-6)\n"
                 "  mlp = deepseek_moe(post_attention_layernorm, experts = %lld, top_k = %lld, ff = ff, shared = %lld, "
-                "capacity = %lld.0)\n"
+                "capacity = %lld.0, groups = %lld, top_groups = %lld)\n"
                 "  return a + mlp\n"
                 "}\n",
                 (long long)run->heads, (long long)run->q_rank, (long long)run->kv_rank,
                 (long long)(run->head - run->rotary_head), (long long)run->rotary_head, (long long)run->value_head,
-                (long long)run->experts, (long long)run->top_k, (long long)run->shared_experts,
-                (long long)run->experts);
+                (long long)run->experts, (long long)run->top_k, (long long)run->shared_experts, (long long)run->experts,
+                (long long)(run->expert_groups > 0 ? run->expert_groups : 1),
+                (long long)(run->top_groups > 0 ? run->top_groups : 1));
 }
 
 static void add_dense_layer(zp_buf *b, const zp_measured *run) {

@@ -27,7 +27,7 @@ static const struct shape {
     .head_norms = norms,                                                                                               \
     .window = w,                                                                                                       \
     .expert_biases = biases}},
-#define ZP_LATENT(a, b, l, h, n, f, v, e, k, ef, s, d, more)                                                           \
+#define ZP_LATENT(a, b, l, h, n, f, v, e, k, ef, s, d, more, g, tg)                                                    \
   {a,                                                                                                                  \
    b,                                                                                                                  \
    {.layers = l,                                                                                                       \
@@ -46,7 +46,9 @@ static const struct shape {
     .expert_ffn = ef,                                                                                                  \
     .shared_experts = s,                                                                                               \
     .dense_layers = d,                                                                                                 \
-    .further = more}},
+    .further = more,                                                                                                   \
+    .expert_groups = g,                                                                                                \
+    .top_groups = tg}},
 #define ZP_UNLIKE(a, why) {a, "", {.unlike = why}},
 #include "shapes.def"
 #undef ZP_DENSE
@@ -80,6 +82,7 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
     run->q_rank = f->q_rank, run->kv_rank = f->kv_rank;
     run->rotary_head = f->rotary_head, run->value_head = f->value_head;
     run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases;
+    run->expert_groups = f->expert_groups, run->top_groups = f->top_groups;
     run->unlike = f->unlike;
     run->gated = run->rotary = true;
     return;

@@ -48,6 +48,11 @@ static const zp_node *gate_of(const zp_graph *graph) {
 static double groups_of_token(const zp_node *gate, bool in_a_row, double m) {
   double all = (double)gate->attr.experts, k = (double)gate->attr.top_k, of_group = all / m, none = 1;
   if (m <= 1) return 1;
+  double kept = gate->attr.groups > 0 ? (double)gate->attr.top_groups / (double)gate->attr.groups : 1;
+  if (kept < 1 && !in_a_row) { /* of the experts in the groups that the gate keeps, of which a node may have several */
+    if (m <= (double)gate->attr.groups) return fmin(m, (double)gate->attr.top_groups);
+    all *= kept, m *= kept;
+  }
   if (in_a_row) { /* they begin at any multiple of k */
     double touched = 0, places = floor(all / k);
     for (double i = 0; i < places; i++) touched += floor((i * k + k - 1) / of_group) - floor(i * k / of_group) + 1;
@@ -55,13 +60,6 @@ static double groups_of_token(const zp_node *gate, bool in_a_row, double m) {
   }
   for (double i = 0; i < k; i++) none *= fmax(0, all - of_group - i) / (all - i);
   return m * (1 - none);
-}
-
-static double nodes_of_token(const zp_software *software, const zp_node *gate, double nodes) {
-  double of_token = groups_of_token(gate, software->experts_in_a_row, nodes);
-  if (gate->attr.groups > 0 && gate->attr.groups % (int64_t)nodes == 0 && !software->experts_in_a_row)
-    of_token = fmin(of_token, (double)gate->attr.top_groups);
-  return of_token;
 }
 
 double zp_software_exchange_s(const zp_exchange *x, const zp_software *software) {
@@ -76,7 +74,7 @@ double zp_software_exchange_s(const zp_exchange *x, const zp_software *software)
     zp_group_link pairs = *link;
     pairs.local_bytes_per_s = fmin(link->local_bytes_per_s, line * zp_cost_constant(ZP_COST_PAIRS_LINK));
     return zp_cost_all_to_all(&pairs, copies * bytes) +
-           zp_cost_memory_bound(x->machine, SORT_PASSES * copies * bytes, 0);
+           zp_cost_memory_bound(x->machine, SORT_PASSES * copies * bytes / zp_cost_constant(ZP_COST_SORTED_ROWS), 0);
   }
   bool kernels = software->graphs == ZP_GRAPHS_WHOLE;
   double inside = line * zp_cost_constant(kernels ? ZP_COST_DISPATCH_LINK_KERNEL : ZP_COST_DISPATCH_LINK);
@@ -85,7 +83,7 @@ double zp_software_exchange_s(const zp_exchange *x, const zp_software *software)
   if (nodes <= 1) return link->local_latency_s + local_s;
   double card = link->network_bytes_per_s / zp_cost_constant(ZP_COST_NETWORK_PAYLOAD) / link->local;
   double across = card * zp_cost_constant(kernels ? ZP_COST_DISPATCH_NETWORK_KERNEL : ZP_COST_DISPATCH_NETWORK);
-  double far = tokens * nodes_of_token(software, gate, nodes) * (1 - 1 / nodes);
+  double far = tokens * groups_of_token(gate, software->experts_in_a_row, nodes) * (1 - 1 / nodes);
   return link->network_latency_s + fmax(local_s, far * bytes / across);
 }
 
@@ -162,7 +160,7 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   zp_layer_cost cost = {0};
   if (!product || software->graphs == ZP_GRAPHS_WHOLE) return cost;
   const zp_shape *out = &graph->tensors.data[product->out.data[0]].shape;
-  double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 2 : 1;
+  double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 1 + software->cast_kernels : 1;
   bool copies = software->dispatcher == ZP_DISPATCH_COPIES;
   cost.kernels = software->graphs == ZP_GRAPHS_PARTS ? PARTS_KERNELS
                  : forward                           ? (copies ? COPIES_KERNELS : NODES_KERNELS)
@@ -221,6 +219,7 @@ bool zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, co
     double rows = (double)zp_shape_rows(q, lowered->microbatch);
     double columns = l.heads * (2 * l.rotary + 2 * (l.head - l.rotary + l.value) + l.rotary);
     step->cost_s *= 1 - narrow / products * (1 - l.value / l.head);
+    step->cost_s /= zp_cost_constant(step->op == ZP_OP_ATTENTION ? ZP_COST_LATENT_FORWARD : ZP_COST_LATENT_BACKWARD);
     step->cost_s += zp_cost_memory_bound(machine, rows * columns * lowered->compute_bytes, 0);
     return true;
   }

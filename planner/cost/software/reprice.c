@@ -9,6 +9,7 @@
  * written), the copy. Causality is a mask: nothing is skipped. */
 #include <math.h>
 #include <string.h>
+#include <zplan/constants.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
 
@@ -185,6 +186,12 @@ static bool is_issued(const pricer *p, const zp_step *step) {
   return p->software->graphs == ZP_GRAPHS_PARTS && experts;
 }
 
+static bool moves_rows(zp_op op) {
+  return op == ZP_OP_DISPATCH || op == ZP_OP_COMBINE || op == ZP_OP_DISPATCH_GRAD || op == ZP_OP_COMBINE_GRAD;
+}
+
+enum { NARROW_HEAD = 64 };
+
 static bool exchanges_slots(const zp_step *step) {
   return step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS;
 }
@@ -223,7 +230,10 @@ static void price_step(pricer *p, zp_step *step) {
   const char *arch = p->machine->node->device.arch;
   if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
     step->cost_s /= p->software->sm90_attention;
+  if (attention && p->software->own_experts && step->node->attr.head_size <= NARROW_HEAD)
+    step->cost_s /= zp_cost_constant(ZP_COST_NARROW_HEADS);
   if (attention) add_copies(p, step);
+  if (p->software->own_experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);

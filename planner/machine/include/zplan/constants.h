@@ -145,6 +145,16 @@
     "of a card's line rate, the same between nodes: 38 of 50 GB/s without the node's own, 32 and 64 H100, eight of "   \
     "256 and 512 experts drawn at random (as above)")                                                                  \
   X(DISPATCH_NETWORK_KERNEL, 0.87, "share", "the same of its kernels alone: 43 GB/s (as above)")                       \
+  X(SORTED_ROWS, 0.757, "share",                                                                                       \
+    "of the memory bandwidth of other kernels that kernels reach which sort rows by expert, and back: 0.505 for "      \
+    "0.667 of B200's 8 TB/s (configs/system/b200_bf16_ceperm.json, as above)")                                         \
+  X(LATENT_FORWARD, 1.09, "share",                                                                                     \
+    "of attention's rate that heads of 192 columns with values of 128 reach: half of 0.83 of B200's peak for 0.38, "   \
+    "128 heads, 4,096 positions (as above)")                                                                           \
+  X(LATENT_BACKWARD, 0.845, "share", "the same backward: half of 0.642 (as above)")                                    \
+  X(NARROW_HEADS, 0.67, "share",                                                                                       \
+    "of attention's rate that heads of 64 columns reach in cuDNN on H100: 408 for 609 TFLOP/s forward, 4,096 "         \
+    "positions (arXiv 2407.08608, figure 5, as digitised by subtext.edge.nugit.net; opened)")                          \
   X(DISPATCH_UNITS, 32, "multiprocessors",                                                                             \
     "that a dispatcher keeps from kernels alongside it: moe_hybridep_num_sms, NVIDIA-NeMo/Megatron-Bridge "            \
     "scripts/performance/utils/overrides.py of v0.4.0; opened")                                                        \

@@ -64,6 +64,7 @@ struct zp_software {
   double gathered;         /* bytes of an operand that is gathered, against 16 bits: it is cast before */
   int weight_32nds;        /* of a byte: kept of each weight of such products, besides the weight in 16 bits */
   double cast_bytes;       /* moved per element that is cast for them: operands once, gradients of results once */
+  int cast_kernels;        /* for an operand of such a product */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */

@@ -23,6 +23,7 @@ typedef struct zp_measured {
   int64_t window;  /* of every second layer; 0: none */
   bool head_norms; /* of queries and keys */
   bool expert_biases;
+  int64_t expert_groups, top_groups; /* a token's experts lie in so many groups; 0: in any */
   double parameters;
   bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
