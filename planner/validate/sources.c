@@ -194,7 +194,8 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   fill_shape(arena, run);
   run->lays_out = true;
   fill_recipe(arena, run);
-  if (run->adapters) run->lora_rank = 16, run->lora_of = says(run->gpu, "GB300") ? "qkv" : "all";
+  if (run->adapters)
+    run->lora_rank = 16, run->lora_of = "qkv"; /* configs/llama/llama3_llm_finetune.py of v0.5.0; opened */
   if (!run->precision) run->unlike = "the precision is not printed";
   fill_system(run);
   fill_data(run);

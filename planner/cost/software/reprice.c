@@ -46,6 +46,7 @@ typedef struct pricer {
   bool repeats;          /* it is a layer */
   double kernels;        /* of the current procedure */
   double host_s;         /* and seconds of the host besides */
+  double hidden_s;       /* exchanges of the current segment that run alongside another micro-batch */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
@@ -204,6 +205,7 @@ static bool price_experts(pricer *p, zp_procedure *procedure, int i, bool forwar
   if (exchanges_slots(step)) {
     zp_exchange x = {p->lowered, p->machine, p->graph, step, p->expert, p->tensor};
     step->cost_s = zp_software_exchange_shown_s(&x, p->software);
+    if (p->software->hides_exchange) p->hidden_s += zp_software_exchange_s(&x, p->software);
   } else if (zp_op_get_class(step->op) == ZP_CLASS_GROUPED) {
     step->cost_s = zp_software_grouped_s(p->lowered, p->machine, p->graph, p->software, procedure, i, forward);
   } else if (row && reads_slots(p, step) && p->software->one_kernel) {
@@ -269,12 +271,26 @@ static double cast_elements(pricer *p, const zp_procedure *procedure, int i) {
   return elements / p->tensor;
 }
 
+static bool has_logits(const pricer *p, const zp_ints *tensors) {
+  int64_t words = p->lowered->spec->model->vocabulary;
+  for (int i = 0; i < tensors->len; i++)
+    if (zp_shape_cols(&p->graph->tensors.data[tensors->data[i]].shape) * p->lowered->sharding->tensor >= words)
+      return true;
+  return false;
+}
+
+/* A layer's, or one of a layer that predicts a further token, which is in the last segment. */
+static bool is_of_layer(const pricer *p, const zp_step *step) {
+  if (p->repeats || !p->software->own_experts) return p->repeats;
+  return !has_logits(p, &step->node->in) && !has_logits(p, &step->node->out);
+}
+
 /* Products of layers alone; heads stay in 16 bits (Transformer Engine: the modules of its layers). What two products
  * read is cast once: forward an operand, backward the gradient of a result, for both of its products. */
 static void narrow_product(pricer *p, const zp_procedure *procedure, int i, bool forward) {
   zp_step *step = &procedure->steps.data[i];
-  if (p->software->product_rate <= 0 || !p->repeats || step->kind != ZP_STEP_NODE) return;
-  if (zp_op_get_class(step->op) != ZP_CLASS_MATMUL) return;
+  if (p->software->product_rate <= 0 || step->kind != ZP_STEP_NODE) return;
+  if (zp_op_get_class(step->op) != ZP_CLASS_MATMUL || !is_of_layer(p, step)) return;
   double launch = p->machine->node->device.launch_s;
   step->cost_s = launch + fmax(0, step->cost_s - launch) / p->software->product_rate;
   int cast = step->node->in.data[0];
@@ -349,6 +365,7 @@ static double replayed_s(const zp_procedure *forward) {
 static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
+  p->hidden_s = 0;
   price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);
@@ -363,6 +380,7 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   backward->cost_s += accumulate_s(p, segment->graph);
   forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s + host_s);
   backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s + p->host_s);
+  backward->cost_s = fmax(backward->cost_s, p->hidden_s - forward->cost_s); /* they are not hidden behind themselves */
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
