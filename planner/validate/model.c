@@ -74,7 +74,7 @@ static double all_weights(const zp_measured *run) {
          sparse * h * (matrices * experts + (double)run->experts);
 }
 
-/* Of a dense model. */
+/* Weights in the products of a layer of a dense model. */
 static double layer_weights(const zp_measured *run) { return all_weights(run) / (double)run->layers; }
 
 /* Parameters of the shape with so many KV heads as a multiple of those that the row says, with one table of tokens or
@@ -138,6 +138,8 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
   int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);
   full.vocab = (full.vocab + multiple - 1) / multiple * multiple;
+  if (full.kv_rank && !full.value_head) full.value_head = full.head - full.rotary_head;
+  if (full.kv_rank && !full.kv_heads) full.kv_heads = full.heads;
   if (!full.kv_heads) guess_kv_heads(&words, &full);
   if (!full.intra_bytes_per_s) assume(&words, "GB/s in a node", (int64_t)((full.intra_bytes_per_s = 300e9) / 1e9));
   *assumed = words.len ? words.data : NULL;

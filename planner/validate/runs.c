@@ -182,6 +182,7 @@ static void read_notes(zp_measured *run) {
       contains(notes, "activation partitioning") || (run->zero > 0 && contains(run->source, "1910.02054"));
   run->tflops_hardware = !contains(notes, "flops=MODEL");
   bool llama = contains(run->model, "Llama") || contains(run->model, "LLaMA");
+  run->head_norms = contains(run->model, "Qwen3");
   run->gated = llama || run->experts || run->kv_rank || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
   run->rotary = llama || run->experts || run->kv_rank || contains(notes, "ALiBi") || contains(notes, "rotary");
 }
@@ -233,8 +234,9 @@ static const char *check_groups(zp_arena *arena, const zp_measured *run) {
     return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert, (long long)run->experts);
   if (run->experts && !run->top_k && !run->unlike) return "experts without top_k";
   if (run->experts && !run->expert_ffn && !run->unlike) return "experts without expert_ffn";
-  if (run->kv_rank && !run->unlike && (!run->head || !run->rotary_head || run->rotary_head >= run->head))
-    return "kv_rank without the columns of a head, head_dim, and fewer of them for rotary_dim";
+  bool columns = run->q_rank && run->head && run->rotary_head && run->rotary_head < run->head;
+  if (run->kv_rank && !run->unlike && !columns)
+    return "kv_rank without q_rank, or without the columns of a head, head_dim, and fewer of them for rotary_dim";
   if (run->shard > 1 && run->data && (int64_t)run->data * context % run->shard != 0)
     return zp_format(arena, "shard_group is %d, which does not divide %lld data ranks", run->shard,
                      (long long)run->data * context);

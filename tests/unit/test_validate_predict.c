@@ -167,11 +167,13 @@ Test(validate_predict, printed_parameters_say_whether_the_head_is_tied) {
                      .rotary = true,
                      .parameters = 1.34e9};
   double table = 131072.0 * 2048;
-  int64_t tied = zp_model_parameters(zp_run_model(arena, &run));
+  int64_t tied = zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0}));
   run.parameters = 1.61e9;
-  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run)) - tied), table, 1e-12, "printed 1.61 billion");
+  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0})) - tied), table, 1e-12,
+              "printed 1.61 billion");
   run.parameters = 0;
-  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run)) - tied), table, 1e-12, "nothing printed");
+  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0})) - tied), table, 1e-12,
+              "nothing printed");
 }
 
 /* ---- interleaving ---- */

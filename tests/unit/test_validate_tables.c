@@ -76,6 +76,23 @@ Test(validate_tables, axes_outside_the_space_are_named) {
   cr_expect(t->runs.data[0].shard == 8 && t->runs.data[1].shard == 0);
 }
 
+/* Shapes by name, and how the release exchanges and launches; the text has the library's blocks. */
+Test(validate_tables, experts_of_megatron_bridge) {
+  zp_measured_table *t = read_table(
+      BRIDGE "a.md,26.06.01 NeMo Container,Pre-Training Performance,DeepSeekV3,DGX-GB200,256,MXFP8,4096,1,4096,,1,4,1,"
+             "4,64,,4928,1280\n"
+             "a.md,25.11 NeMo Container,Pre-Training Performance,GPT OSS 120B,DGX-H100,64,BF16,512,4,4096,0,1,4,1,1,8,"
+             "2,5630,153\n");
+  cr_assert_eq(t->runs.len, 2, "%s", t->malformed.len ? t->malformed.data[0] : "");
+  const zp_measured *latent = &t->runs.data[0], *biased = &t->runs.data[1];
+  cr_expect(latent->kv_rank == 512 && latent->further == 1 && latent->expert_groups == 8 && latent->expert == 64);
+  cr_expect(latent->one_kernel && latent->hides_exchange && strcmp(latent->graphs, "whole") == 0);
+  cr_expect(biased->expert_biases && biased->window == 128 && strcmp(biased->dispatcher, "alltoall") == 0);
+  const char *text = zp_run_text(arena, latent);
+  cr_expect(strstr(text, "repeat layers in 0..58") && strstr(text, "deepseek_moe") && strstr(text, "loss0 + loss1"));
+  cr_expect(strstr(zp_run_text(arena, biased), "mixtral_layer") && strstr(zp_run_text(arena, biased), "window = 1"));
+}
+
 static void expect_malformed(const char *text, const char *words) {
   zp_measured_table *t = read_table(text);
   cr_assert_eq(t->malformed.len, 1, "a row with `%s` is taken", words);

@@ -44,7 +44,7 @@ static const zp_node *gate_of(const zp_graph *graph) {
   return NULL;
 }
 
-/* Of m equal groups of the experts, how many have one of a token's. */
+/* How many of m equal groups of the experts have one of a token's. */
 static double groups_of_token(const zp_node *gate, bool in_a_row, double m) {
   double all = (double)gate->attr.experts, k = (double)gate->attr.top_k, of_group = all / m, none = 1;
   if (m <= 1) return 1;
@@ -158,17 +158,19 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
                                            const zp_software *software, bool forward) {
   const zp_node *product = last_product(graph);
   zp_layer_cost cost = {0};
-  if (!product || software->graphs == ZP_GRAPHS_WHOLE) return cost;
+  if (!product) return cost;
+  bool copies = software->dispatcher == ZP_DISPATCH_COPIES, eager = software->graphs == ZP_GRAPHS_NONE;
+  double kernels =
+      forward ? (copies ? COPIES_KERNELS : NODES_KERNELS) : (copies ? COPIES_GRAD_KERNELS : NODES_GRAD_KERNELS);
+  cost.device_s = kernels * machine->node->device.launch_s; /* of a few bytes each, whoever launches them */
+  if (software->graphs == ZP_GRAPHS_WHOLE) return cost;
   const zp_shape *out = &graph->tensors.data[product->out.data[0]].shape;
   double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 1 + software->cast_kernels : 1;
-  bool copies = software->dispatcher == ZP_DISPATCH_COPIES;
-  cost.kernels = software->graphs == ZP_GRAPHS_PARTS ? PARTS_KERNELS
-                 : forward                           ? (copies ? COPIES_KERNELS : NODES_KERNELS)
-                                                     : (copies ? COPIES_GRAD_KERNELS : NODES_GRAD_KERNELS);
+  cost.kernels = eager ? kernels : PARTS_KERNELS;
   if (!software->one_kernel) cost.host_s = experts * narrow * (forward ? PRODUCTS : GRAD_PRODUCTS) * PRODUCT_CALL_S;
   if (!software->expert_biases) return cost;
   double elements = (double)zp_shape_elements(out, lowered->microbatch);
-  cost.device_s = zp_cost_memory_bound(machine, elements * (forward ? BIAS_BYTES : BIAS_GRAD_BYTES), 0);
+  cost.device_s += zp_cost_memory_bound(machine, elements * (forward ? BIAS_BYTES : BIAS_GRAD_BYTES), 0);
   cost.kernels += experts * (forward ? BIAS_KERNELS : BIAS_GRAD_KERNELS);
   return cost;
 }
