@@ -207,7 +207,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
       price_exchanges(&p, &lowered->segments[i]);
     else
       price_steps(&p, &lowered->segments[i]);
-  if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
+  if (software) zp_software_price(lowered, machine, software, &p.tensor_link, &p.exchange.expert);
   for (int i = 0; i < lowered->n_segments; i++)
     if (!lowered->segments[i].packed) sum_kinds(&lowered->segments[i]);
 }
