@@ -165,8 +165,7 @@ static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_
     zpr_fail(c, "Z0840", "attention needs %lld bytes of workspace a thread, the plan reserves %lld", (long long)needed,
              (long long)share);
   shares[n * share - 1] = 0;
-  if (a->buckets)
-    ((char *)a->bias_lines)[n * zpk_attention_bias_line(a->dtype, a->S, group, backward) - 1] = 0;
+  if (a->buckets) ((char *)a->bias_lines)[n * zpk_attention_bias_line(a->dtype, a->S, group, backward) - 1] = 0;
 }
 
 static void run_attention(zpr *c, const zpk_attention_args *args, bool backward, zpr_task *task) {
