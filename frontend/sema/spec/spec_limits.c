@@ -126,7 +126,7 @@ static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key,
     return true;
   }
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", key->key, text);
-  zp_diag_did_you_mean(d, text, names.data, names.len);
+  if (!zp_help_foreign(d, text)) zp_diag_did_you_mean(d, text, names.data, names.len);
   zp_diag_note(d, "possible here: %s", words_text(reader->arena, key->words));
   return false;
 }
