@@ -15,6 +15,8 @@ static const zp_software profiles[] = {
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
      .dropless = true,
+     .own_experts = true,
+     .dispatcher = ZP_DISPATCH_NODES,
      .overlaps_tensor = true,
      .overlaps_data = true,
      .bucket_bytes = MCORE_BUCKET_BYTES,
@@ -23,7 +25,8 @@ static const zp_software profiles[] = {
      .interleaves = true,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
-              "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py)"},
+              "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py) and come by "
+              "--moe-token-dispatcher-type flex"},
     {.name = "megatron-core-2025",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"SimuMax"},

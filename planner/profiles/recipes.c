@@ -20,7 +20,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { ADA = 89, BLACKWELL = 100, AFTER_BLACKWELL = 120, ANY = 1000 };
+enum { ADA = 89, HOPPER = 90, BLACKWELL = 100, AFTER_BLACKWELL = 120, ANY = 1000 };
 
 static const struct {
   const char *recipe;
@@ -71,6 +71,17 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
     *software = with;
   }
   return NULL;
+}
+
+bool zp_software_has_nodes(const zp_cluster *cluster) {
+  for (int d = 0; d == 0 || d < cluster->groups.len; d++)
+    if (arch_of(device_at(cluster, d)) < HOPPER) return false;
+  return true;
+}
+
+bool zp_software_sends_once(const zp_software *software, const zp_cluster *cluster) {
+  return software && software->own_experts && software->dispatcher == ZP_DISPATCH_NODES &&
+         zp_software_has_nodes(cluster);
 }
 
 int zp_software_weight_32nds(const zp_software *software) { return software ? software->weight_32nds : 0; }

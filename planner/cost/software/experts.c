@@ -38,7 +38,7 @@
 enum { SORT_PASSES = 2 };
 
 /* The gate of the graph's experts; NULL: it has none. */
-static const zp_node *gate_of(const zp_graph *graph) {
+const zp_node *zp_software_gate(const zp_graph *graph) {
   for (int i = 0; i < graph->nodes.len; i++)
     if (graph->nodes.data[i].op == ZP_OP_TOP_K_GATE) return &graph->nodes.data[i];
   return NULL;
@@ -62,15 +62,21 @@ static double groups_of_token(const zp_node *gate, bool in_a_row, double m) {
   return m * (1 - none);
 }
 
+/* A dispatcher over nodes needs newer devices, and gates that drop no token (Megatron-Core, token_dispatcher.py). */
+static bool sends_copies(const zp_machine *machine, const zp_software *software, const zp_node *gate) {
+  bool drops = gate->attr.capacity * (double)gate->attr.top_k < (double)gate->attr.experts;
+  return software->dispatcher == ZP_DISPATCH_COPIES || drops || !zp_software_has_nodes(machine->cluster);
+}
+
 double zp_software_exchange_s(const zp_exchange *x, const zp_software *software) {
-  const zp_node *gate = gate_of(x->graph);
+  const zp_node *gate = zp_software_gate(x->graph);
   assert(gate);
   const zp_group_link *link = x->link;
   double copies = (double)x->step->comm_elements, tokens = copies / (double)gate->attr.top_k;
   double ranks = (double)link->n * x->tensor, nodes = link->nodes, bytes = x->lowered->compute_bytes;
   double line = x->machine->node->link.bytes_per_s;
   if (ranks <= 1) return 0;
-  if (software->dispatcher == ZP_DISPATCH_COPIES) {
+  if (sends_copies(x->machine, software, gate)) {
     zp_group_link pairs = *link;
     pairs.local_bytes_per_s = fmin(link->local_bytes_per_s, line * zp_cost_constant(ZP_COST_PAIRS_LINK));
     return zp_cost_all_to_all(&pairs, copies * bytes) +
@@ -91,7 +97,8 @@ double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *sof
   double seconds = zp_software_exchange_s(x, software);
   if (!software->hides_exchange) return seconds;
   double units = zp_cost_constant(ZP_COST_DISPATCH_UNITS) / zp_cost_units(x->machine);
-  return seconds * (software->dispatcher == ZP_DISPATCH_COPIES ? zp_cost_taken(x->machine, x->link) : fmin(1, units));
+  bool copies = sends_copies(x->machine, software, zp_software_gate(x->graph));
+  return seconds * (copies ? zp_cost_taken(x->machine, x->link) : fmin(1, units));
 }
 
 /* ---- products ---- */
@@ -159,7 +166,8 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   const zp_node *product = last_product(graph);
   zp_layer_cost cost = {0};
   if (!product) return cost;
-  bool copies = software->dispatcher == ZP_DISPATCH_COPIES, eager = software->graphs == ZP_GRAPHS_NONE;
+  const zp_node *gate = zp_software_gate(graph);
+  bool copies = !gate || sends_copies(machine, software, gate), eager = software->graphs == ZP_GRAPHS_NONE;
   double kernels =
       forward ? (copies ? COPIES_KERNELS : NODES_KERNELS) : (copies ? COPIES_GRAD_KERNELS : NODES_GRAD_KERNELS);
   cost.device_s = kernels * machine->node->device.launch_s; /* of a few bytes each, whoever launches them */
@@ -180,18 +188,13 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
 /* Queries turn in place, keys and values are made of one product's result by one kernel, and values have their own
  * width (Megatron-Core core/fusions/fused_mla_yarn_rope_apply.py; opened): what the graph's slices, joins and padding
  * move is none of theirs. */
-typedef struct latent {
-  bool is;
-  double heads, head, rotary, value;
-} latent;
-
 static double columns_of(const zp_graph *graph, int tensor) {
   return (double)zp_shape_cols(&graph->tensors.data[tensor].shape);
 }
 
 /* Values that are padded to the width of keys, of which some columns turn. */
-static latent latent_of(const zp_graph *graph) {
-  latent l = {0};
+zp_latent zp_software_latent_of(const zp_graph *graph) {
+  zp_latent l = {0};
   for (int i = 0; i < graph->nodes.len; i++) {
     const zp_node *node = &graph->nodes.data[i];
     if (node->op == ZP_OP_ATTENTION) l.heads = (double)node->attr.heads, l.head = (double)node->attr.head_size;
@@ -206,29 +209,27 @@ static latent latent_of(const zp_graph *graph) {
   return l;
 }
 
-static bool is_wide(const latent *l, double columns) {
+static bool is_wide(const zp_latent *l, double columns) {
   double all = l->head * l->heads, made = (l->head - l->rotary + l->value) * l->heads;
   return columns == all || columns == made || columns == l->value * l->heads || columns == l->rotary * l->heads;
 }
 
-bool zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, zp_step *step) {
-  latent l = latent_of(graph);
-  if (!l.is || step->kind != ZP_STEP_NODE) return false;
+void zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, const zp_latent *l,
+                        zp_step *step) {
+  if (!l->is || step->kind != ZP_STEP_NODE) return;
   zp_op_class class = zp_op_get_class(step->op);
   const zp_shape *q = &graph->tensors.data[step->node->in.data[0]].shape;
   if (class == ZP_CLASS_ATTENTION) {
     double products = step->op == ZP_OP_ATTENTION ? 2 : 5, narrow = step->op == ZP_OP_ATTENTION ? 1 : 2;
     double rows = (double)zp_shape_rows(q, lowered->microbatch);
-    double columns = l.heads * (2 * l.rotary + 2 * (l.head - l.rotary + l.value) + l.rotary);
-    step->cost_s *= 1 - narrow / products * (1 - l.value / l.head);
+    double columns = l->heads * (2 * l->rotary + 2 * (l->head - l->rotary + l->value) + l->rotary);
+    step->cost_s *= 1 - narrow / products * (1 - l->value / l->head);
     step->cost_s /= zp_cost_constant(step->op == ZP_OP_ATTENTION ? ZP_COST_LATENT_FORWARD : ZP_COST_LATENT_BACKWARD);
     step->cost_s += zp_cost_memory_bound(machine, rows * columns * lowered->compute_bytes, 0);
-    return true;
+    return;
   }
-  if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_COMM || q->rank != 3) return false;
-  bool wide = is_wide(&l, (double)zp_shape_cols(q));
-  for (int o = 0; o < step->node->out.len; o++)
-    wide |= is_wide(&l, (double)zp_shape_cols(&graph->tensors.data[step->node->out.data[o]].shape));
+  if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_COMM || q->rank != 3) return;
+  bool wide = is_wide(l, (double)zp_shape_cols(q));
+  for (int o = 0; o < step->node->out.len; o++) wide |= is_wide(l, columns_of(graph, step->node->out.data[o]));
   if (wide) step->cost_s = 0;
-  return wide;
 }

@@ -40,13 +40,15 @@ typedef struct pricer {
   const zp_software *software;
   double tensor; /* ranks */
   const zp_group_link *expert;
+  bool experts;          /* of the current segment, or its latent attention, are priced as the software has them */
   double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
   const zp_graph *graph; /* of the current segment */
   bool repeats;          /* it is a layer */
   double kernels;        /* of the current procedure */
   double host_s;         /* and seconds of the host besides */
-  double hidden_s;       /* exchanges of the current segment that run alongside another micro-batch */
+  zp_latent latent;
+  double hidden_s; /* exchanges of the current segment that run alongside another micro-batch */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
@@ -200,7 +202,7 @@ static bool exchanges_slots(const zp_step *step) {
 /* Whether the step is one of experts that are priced here. */
 static bool price_experts(pricer *p, zp_procedure *procedure, int i, bool forward) {
   zp_step *step = &procedure->steps.data[i];
-  if (!p->software->own_experts || step->kind != ZP_STEP_NODE) return false;
+  if (!p->experts || step->kind != ZP_STEP_NODE) return false;
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (exchanges_slots(step)) {
     zp_exchange x = {p->lowered, p->machine, p->graph, step, p->expert, p->tensor};
@@ -232,10 +234,10 @@ static void price_step(pricer *p, zp_step *step) {
   const char *arch = p->machine->node->device.arch;
   if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
     step->cost_s /= p->software->sm90_attention;
-  if (attention && p->software->own_experts && step->node->attr.head_size <= NARROW_HEAD)
+  if (attention && p->experts && step->node->attr.head_size <= NARROW_HEAD)
     step->cost_s /= zp_cost_constant(ZP_COST_NARROW_HEADS);
   if (attention) add_copies(p, step);
-  if (p->software->own_experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
+  if (p->experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
@@ -281,7 +283,7 @@ static bool has_logits(const pricer *p, const zp_ints *tensors) {
 
 /* A layer's, or one of a layer that predicts a further token, which is in the last segment. */
 static bool is_of_layer(const pricer *p, const zp_step *step) {
-  if (p->repeats || !p->software->own_experts) return p->repeats;
+  if (p->repeats || !p->experts) return p->repeats;
   return !has_logits(p, &step->node->in) && !has_logits(p, &step->node->out);
 }
 
@@ -327,8 +329,7 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
     if (!price_experts(p, procedure, i, forward)) {
       price_step(p, &procedure->steps.data[i]);
       narrow_product(p, procedure, i, forward);
-      if (p->software->own_experts)
-        (void)zp_software_latent(p->lowered, p->machine, p->graph, &procedure->steps.data[i]);
+      if (p->experts) zp_software_latent(p->lowered, p->machine, p->graph, &p->latent, &procedure->steps.data[i]);
     }
     if (!is_issued(p, &procedure->steps.data[i])) p->kernels = issued;
   }
@@ -337,7 +338,7 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
         zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
   p->host_s = 0;
-  if (!p->software->own_experts) return;
+  if (!p->experts) return;
   zp_layer_cost more = zp_software_layer_of_experts(p->lowered, p->machine, p->graph, p->software, forward);
   procedure->cost_s += more.device_s;
   p->kernels += more.kernels;
@@ -366,6 +367,10 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
   p->hidden_s = 0;
+  p->latent = (zp_latent){0};
+  bool own = p->software->own_experts && !p->machine->node->device.is_cpu;
+  if (own) p->latent = zp_software_latent_of(segment->graph);
+  p->experts = own && (p->latent.is || zp_software_gate(segment->graph) != NULL);
   price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);

@@ -35,6 +35,8 @@ typedef struct zp_exchange {
   const zp_group_link *link;
   double tensor;
 } zp_exchange;
+/* The gate of the graph's experts; NULL: it has none. */
+const zp_node *zp_software_gate(const zp_graph *graph);
 /* Seconds of it, and what of them adds to a step. */
 double zp_software_exchange_s(const zp_exchange *x, const zp_software *software);
 double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *software);
@@ -48,8 +50,15 @@ typedef struct zp_layer_cost {
 } zp_layer_cost;
 zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
                                            const zp_software *software, bool forward);
-/* Prices a step of latent attention by kernels made for it; false: it is none. Attention itself has its price. */
-bool zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph, zp_step *step);
+/* Latent attention of a graph: columns of a head, of those that turn, of a value. */
+typedef struct zp_latent {
+  bool is;
+  double heads, head, rotary, value;
+} zp_latent;
+zp_latent zp_software_latent_of(const zp_graph *graph);
+/* Prices a step of latent attention by kernels made for it, where it is one. Attention itself has its price. */
+void zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                        const zp_latent *latent, zp_step *step);
 
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks; expert: of
