@@ -11,7 +11,8 @@
  * Weights are cast once a step, and their casts are kept alongside them: in rows and, where products cannot read these
  * in columns, transposed (docs/features/low_precision_training: performance_considerations.rst; opened). FP8 on devices
  * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
- * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). */
+ * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
+ * blocks of 128 are not timed there: rate 0, they are not planned for GPUs. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
@@ -30,6 +31,7 @@ static const struct {
     {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64},
     {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64},
     {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0},
     {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0},
 };
 
@@ -56,6 +58,7 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
       if (arch < BLACKWELL) kept = recipes[i].weight_32nds_before_sm100;
     }
     if (!*software) return zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    if (recipes[i].rate == 0) return zp_format(arena, "products in %s have no published rates", recipe);
     if (!(*software)->engine)
       return zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name);
     zp_software *with = ZP_NEW(arena, zp_software);
