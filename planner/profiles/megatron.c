@@ -2,10 +2,6 @@
 /* Megatron-LM itself, by version. */
 #include "profiles.h"
 
-/* FlashAttention-3 on H100 in 16 bits: 1.5 to 2.0 times as fast as the second (arXiv 2407.08608, abstract; opened);
- * backward alone 1.5 to 1.75, and cuDNN's about as fast: from memory. Chosen within both. */
-#define SM90_ATTENTION_2025 1.6
-
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 

@@ -11,6 +11,8 @@
  * Weights are cast once a step, and their casts are kept alongside them: in rows and, where products cannot read these
  * in columns, transposed (docs/features/low_precision_training: performance_considerations.rst; opened). FP8 on devices
  * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
+ * Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits largest value and
+ * cast, else one (the same page).
  * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
  * blocks of 128 are not timed there: rate 0, they are not planned for GPUs. */
 #include <zplan/buf.h>
@@ -26,13 +28,13 @@ static const struct {
   double rate, cast_bytes, gathered;
   int first_arch, end_arch;
   bool overlaps;
-  int weight_32nds, weight_32nds_before_sm100;
+  int weight_32nds, weight_32nds_before_sm100, cast_kernels;
 } recipes[] = {
-    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64},
-    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64},
-    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0},
-    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0},
-    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0},
+    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1},
+    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3},
+    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0},
+    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2},
 };
 
 static int arch_of(const zp_device *device) {
@@ -65,6 +67,7 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
     *with = **software;
     with->product_rate = recipes[i].rate;
     with->cast_bytes = recipes[i].cast_bytes;
+    with->cast_kernels = recipes[i].cast_kernels;
     with->gathered = recipes[i].gathered;
     with->overlaps_tensor &= recipes[i].overlaps;
     with->weight_32nds = kept;
