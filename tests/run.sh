@@ -65,6 +65,7 @@ list_parts() {
 unit release|unit release 1
 layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
+products of 8 bits|python3 tests/diff/float8.py --jobs 1
 sums of gradients|python3 tests/diff/sums.py
 sums in 16 bits|python3 tests/diff/stochastic_sums.py
 sums rounded between nodes|python3 tests/diff/rounded_sums.py
