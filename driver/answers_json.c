@@ -24,6 +24,11 @@ zp_json *zp_choice_json(const zp_choice *c) {
     zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
     zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   }
+  zp_json *layers = c->mix ? zp_json_set(o, "recompute_layers", zp_json_array()) : NULL;
+  for (int s = 0; s < c->pipeline && layers; s++) {
+    int64_t n = zp_choice_layers(c, s);
+    zp_json_append_int(layers, n == ZP_ALL_LAYERS ? -1 : n);
+  }
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);

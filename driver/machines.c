@@ -72,8 +72,36 @@ bool zp_is_machine(zp_arena *arena, const char *name) {
   return false;
 }
 
+/* Is it one of the words that `-` joins? */
+static bool has_word(const char *name, const char *word, size_t len) {
+  for (size_t n; *name; name += n + (name[n] != '\0')) {
+    n = strcspn(name, "-");
+    if (n == len && strncmp(name, word, n) == 0) return true;
+  }
+  return false;
+}
+
+/* Machines that have such a word with a number: `gb200-nvl72`, `gb200` of "dgx-gb200"; "": none. */
+static const char *machines_alike(zp_arena *arena, const char *plain) {
+  zp_buf list = zp_buf_new(arena);
+  for (size_t len; *plain; plain += len + (plain[len] != '\0')) {
+    len = strcspn(plain, "-");
+    if (strcspn(plain, "0123456789") >= len) continue;
+    for (int i = 0; i < N_ROWS; i++) {
+      const char *name = zp_plain_name(arena, rows[i].name);
+      if (has_word(name, plain, len)) zp_buf_printf(&list, "%s`%s`", list.len ? ", " : "", name);
+    }
+  }
+  return list.data;
+}
+
 static void unknown_machine(zp_arena *arena, const char *name) {
   zp_strings names = {0};
+  const char *alike = machines_alike(arena, zp_plain_name(arena, name));
+  if (*alike) {
+    zp_usage_error("there is no machine `%s`; there is %s; `zplan machines` lists them", name, alike);
+    return;
+  }
   for (int i = 0; i < N_ROWS; i++) zp_push(arena, &names, zp_plain_name(arena, rows[i].name));
   const char *near = zp_closest(zp_plain_name(arena, name), names.data, names.len);
   if (near)

@@ -37,7 +37,7 @@ static const char *settings_of(zp_arena *arena, const zp_choice *c) {
                    c->tensor, c->pipeline, zp_replicas(c), zp_context_ranks(c), c->zero,
                    c->shard > 0 ? zp_format(arena, " shard=%d", c->shard) : "", (long long)c->microbatch,
                    zp_schedule_name(c->schedule), zp_stage_mode_name(zp_choice_mode(c, 0)),
-                   c->stage_recompute ? " (other stages differ)" : "");
+                   zp_choice_has_modes(c) ? " (other stages or layers differ)" : "");
 }
 
 static void say(zp_run_state *run, const zp_plan *plan, const zp_strings *findings, const char *title) {

@@ -9,7 +9,7 @@
 /* ---- plans in a few words ---- */
 
 static const char *recompute_words(const zp_choice *c) {
-  if (c->stage_recompute) return "per stage";
+  if (zp_choice_has_modes(c)) return "per stage";
   switch (c->recompute) {
   case ZP_RECOMPUTE_NONE: return "keep all";
   case ZP_RECOMPUTE_SELECTIVE: return "selective";

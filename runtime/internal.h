@@ -230,6 +230,10 @@ void zpr_pool_start(zpr *c, int threads, bool spin);
 void zpr_pool_stop(zpr *c);
 void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
 int zpr_threads(const zpr *c);
+/* Which of zpr_attention_shares a worker takes whose tasks begin at `begin`: of few tasks it may be any thread's. */
+static inline int zpr_workspace_share(const zpk_attention_args *args, int64_t begin, int worker) {
+  return args->B * args->G < ZPR_MAX_WORKERS ? (int)begin : worker;
+}
 /* Clocks of the processor time of that pool's threads but the caller's. Returns how many, < ZPR_MAX_WORKERS. */
 int zpr_pool_clocks(const zpr *c, clockid_t clocks[]);
 

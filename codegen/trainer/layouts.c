@@ -127,7 +127,7 @@ static const char *run_streams(const zp_emit *e, int s, const zp_run *run, const
 }
 
 static void emit_run(zp_emit *e, int s, const zp_run *run) {
-  const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
+  const zp_segment_program *seg = zp_run_segment(zp_program_lowered(e->program, s), run);
   zp_buf others = zp_buf_new(e->arena);
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
     if (zp_emit_has(e, kind)) zp_buf_printf(&others, "%lld, %lld, ", LL(run->base.of[kind]), LL(run->stride.of[kind]));
@@ -146,8 +146,8 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
           : "";
   const char *streams = zp_emit_streams(e) ? run_streams(e, s, run, seg) : "";
   zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s%s%s},",
-              zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
-              LL(run->base.of[ZP_KIND_WHOLE]), LL(run->stride.of[ZP_KIND_WHOLE]), LL(run->saved),
+              zp_emit_segment(e, run->segment, zp_run_mode(zp_program_lowered(e->program, s), run)), LL(run->first),
+              LL(run->count), LL(run->base.of[ZP_KIND_WHOLE]), LL(run->stride.of[ZP_KIND_WHOLE]), LL(run->saved),
               LL(seg->saved_bytes - gone), others.data, offloaded, zp_keeps_input(seg) ? "true" : "false", pending,
               streams);
 }

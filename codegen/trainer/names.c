@@ -25,13 +25,14 @@ const char *zp_emit_place(const zp_emit *e, zp_span span) {
   return slash ? slash + 1 : place;
 }
 
-/* Only where stages differ do names say what is recomputed. */
+/* Only where stages or their layers differ do names say what is recomputed. */
 static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode) {
   static const char *const suffix[ZP_STAGE_MODES] = {[ZP_RECOMPUTE_NONE] = "",
                                                      [ZP_RECOMPUTE_SELECTIVE] = "_selective",
                                                      [ZP_RECOMPUTE_FULL] = "_full",
                                                      [ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT] = "_full_split"};
-  return e->program->choice.stage_recompute && e->lowered->segments[segment].segment->is_repeat ? suffix[mode] : "";
+  return zp_choice_has_modes(&e->program->choice) && e->lowered->segments[segment].segment->is_repeat ? suffix[mode]
+                                                                                                      : "";
 }
 
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {

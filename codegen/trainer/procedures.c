@@ -311,7 +311,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
   static const char *const passes[] = {"forward", "loss", "backward", "backward for inputs", "backward for weights",
                                        "",        "",     "decode"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
-  bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
+  bool tells = zp_choice_has_modes(&e->program->choice) && seg->segment->is_repeat;
   zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .pass = pass};
   f.segment = segment;
   f.mode = mode;

@@ -44,6 +44,12 @@ static const char *kind_of(const zp_step *s) {
   }
 }
 
+/* What the stage's layers of the step's mode run; of segments outside repeats that of the stage's mode. */
+static const zp_lowered *lowered_of(const zp_emit *e, int stage, const zp_profiled_step *s) {
+  const zp_lowered *l = zp_program_lowered(e->program, stage);
+  return zp_choice_mode(&e->program->choice, stage) != s->mode && l->rest ? l->rest : l;
+}
+
 static void emit_steps(zp_emit *e) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_buf_line(&e->out, "/* The steps above by their numbers. */");
@@ -52,7 +58,7 @@ static void emit_steps(zp_emit *e) {
     const zp_profiled_step *p = &e->profiled.data[i];
     const zp_step *s = find_step(e, e->lowered, p);
     for (int t = 0; t < e->program->choice.pipeline; t++) /* of a stage that runs it */
-      if (zp_choice_mode(&e->program->choice, t) == p->mode) s = find_step(e, zp_program_lowered(e->program, t), p);
+      if (zp_choice_runs_mode(&e->program->choice, t, p->mode)) s = find_step(e, lowered_of(e, t, p), p);
     zp_buf_line(
         &e->out, "    {%s, %s, %s, %s},", kind_of(s), zp_quote_c(e->arena, p->procedure),
         zp_quote_c(e->arena, s->node ? zp_format(e->arena, "%s %s", zp_op_name(s->op), s->node->name) : made[s->kind]),
@@ -70,14 +76,15 @@ static int prices_of(const zp_emit *e, int stage) {
 
 /* Segments outside repeats are the same in all modes. */
 static bool runs(const zp_emit *e, int stage, const zp_profiled_step *s) {
-  return zp_choice_mode(&e->program->choice, stage) == s->mode || !e->lowered->segments[s->segment].segment->is_repeat;
+  return zp_choice_runs_mode(&e->program->choice, stage, s->mode) ||
+         !e->lowered->segments[s->segment].segment->is_repeat;
 }
 
 static void emit_prices(zp_emit *e, int stage) {
   zp_buf_line(&e->out, "static const double profile_ns%d[] = {", stage);
   for (int i = 0; i < e->profiled.len; i++) {
     const zp_profiled_step *s = &e->profiled.data[i];
-    double cost_s = runs(e, stage, s) ? find_step(e, zp_program_lowered(e->program, stage), s)->cost_s : 0;
+    double cost_s = runs(e, stage, s) ? find_step(e, lowered_of(e, stage, s), s)->cost_s : 0;
     zp_buf_printf(&e->out, "%s%.9g,%s", i % 8 == 0 ? "    " : " ", cost_s * 1e9,
                   i % 8 == 7 || i + 1 == e->profiled.len ? "\n" : "");
   }

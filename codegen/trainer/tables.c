@@ -339,8 +339,8 @@ static void emit_helpers(zp_emit *e) {
   bool shards = false, uneven = false;
   for (int s = 0; s < e->program->choice.pipeline; s++)
     for (int i = 0; i < e->lowered->n_segments; i++) {
-      const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[i];
-      shards |= !zp_keeps_input(seg);
+      const zp_lowered *l = zp_program_lowered(e->program, s);
+      shards |= !zp_keeps_input(&l->segments[i]);
     }
   for (int s = 0; s < e->lowered->n_segments; s++) {
     const zp_segment_program *seg = &e->lowered->segments[s];

@@ -63,6 +63,11 @@ static void add_schedules(bench *b, const zp_choice *best) {
   }
 }
 
+static int pinned_modes(const zp_spec *spec) {
+  const zp_constraints *c = &spec->plans.data[spec->plan];
+  return c->stage_recompute.len + c->recompute_layers.len;
+}
+
 /* The best plan, other schedules, and the next best with other degrees; where these leave too few, other micro-batches,
  * and everything recomputed. */
 static const zp_plan *choose(bench *b) {
@@ -73,7 +78,7 @@ static const zp_plan *choose(bench *b) {
   }
   add_all(b, best);
   for (int64_t size = 1; best->feasible && size <= b->spec->train.batch && b->rows.len < b->wanted; size *= 2)
-    for (int full = 0; full <= (b->spec->plans.data[b->spec->plan].stage_recompute.len == 0); full++) {
+    for (int full = 0; full <= (pinned_modes(b->spec) == 0); full++) {
       zp_spec *changed = zp_copy_spec(b->run->arena, b->spec);
       pin(&zp_copied_constraints(changed)->microbatch, (double)size);
       if (full) pin(&zp_copied_constraints(changed)->recompute, ZP_RECOMPUTE_FULL);

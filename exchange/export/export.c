@@ -89,12 +89,12 @@ zp_recompute zp_export_recompute(zp_exporter *e) {
   bool differ = false;
   for (int s = 0; s < c->pipeline; s++) {
     zp_recompute r = zp_stage_mode_recompute(zp_choice_mode(c, s));
-    differ |= zp_choice_mode(c, s) != zp_choice_mode(c, 0);
+    differ |= zp_choice_mode(c, s) != zp_choice_mode(c, 0) || zp_choice_layers(c, s) != ZP_ALL_LAYERS;
     if (strength[r] > strength[most]) most = r;
   }
   if (differ)
     zp_export_note(e,
-                   "recompute %s: %s has one mode for all stages, here the strongest of these; it needs no more memory "
+                   "recompute %s: %s has one mode for all layers, here the strongest of these; it needs no more memory "
                    "and more time",
                    zp_choice_recompute_words(e->arena, c), e->program);
   return most;

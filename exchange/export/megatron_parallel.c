@@ -138,6 +138,53 @@ static void put_offload(zp_megatron *m) {
   PUT(PRECISION_AWARE);
 }
 
+/* Layers of a model chunk, whose cuts lie between them: units of repeats. */
+static int64_t layers_between(const zp_model *model, int64_t first, int64_t end) {
+  int64_t start = 0, layers = 0;
+  for (int i = 0; i < model->segments.len; i++) {
+    int64_t stop = start + model->segments.data[i].count;
+    int64_t a = first > start ? first : start, b = end < stop ? end : stop;
+    if (model->segments.data[i].is_repeat && a < b) layers += b - a;
+    start = stop;
+  }
+  return layers;
+}
+
+/* `--recompute-method block`: the first layers of every chunk whole, the others not at all. The most of any stage; 0:
+ * that is not what the plan does. *differ: stages have fewer. */
+static int64_t block_layers(const zp_exporter *e, bool *differ) {
+  const zp_choice *c = e->choice;
+  int64_t most = 0;
+  for (int64_t k = 0; k < (int64_t)c->pipeline * zp_chunks(c) && c->mix; k++) {
+    int stage = zp_chunk_stage(c, k, NULL);
+    zp_recompute mode = zp_stage_mode_recompute(zp_choice_mode(c, stage));
+    int64_t here = mode == ZP_RECOMPUTE_NONE ? 0 : layers_between(e->spec->model, c->cut[k], c->cut[k + 1]);
+    bool mixed = zp_choice_layers(c, stage) != ZP_ALL_LAYERS;
+    if (mode == ZP_RECOMPUTE_SELECTIVE || (mixed && c->mix[stage].rest != ZP_RECOMPUTE_NONE)) return 0;
+    if (mixed && here > c->mix[stage].layers) here = c->mix[stage].layers;
+    *differ |= k > 0 && here != most;
+    if (here > most) most = here;
+  }
+  return most;
+}
+
+static bool put_block(zp_megatron *m, bool split) {
+  bool differ = false;
+  int64_t layers = block_layers(m->e, &differ);
+  if (layers == 0) return false;
+  PUT_TEXT(RECOMPUTE, "full");
+  PUT_TEXT(RECOMPUTE_METHOD, "block");
+  PUT_INT(RECOMPUTE_LAYERS, layers);
+  if (split && !m->e->choice->sequence && m->gpt->experts == 0) PUT(DISTRIBUTE_SAVED);
+  if (differ)
+    zp_export_note(
+        m->e,
+        "recompute %s: Megatron-LM recomputes the first %lld layers of every stage, here the most of any; it "
+        "needs no more memory and more time",
+        zp_choice_recompute_words(m->e->arena, m->e->choice), (long long)layers);
+  return true;
+}
+
 static void put_recompute(zp_megatron *m) {
   zp_exporter *e = m->e;
   const zp_choice *c = e->choice;
@@ -147,6 +194,7 @@ static void put_recompute(zp_megatron *m) {
     split |= zp_stage_mode_split(mode);
     whole |= zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL && !zp_stage_mode_split(mode);
   }
+  if (put_block(m, split)) return;
   zp_recompute mode = zp_export_recompute(e);
   if (mode == ZP_RECOMPUTE_FULL) {
     PUT_TEXT(RECOMPUTE, "full");

@@ -202,7 +202,7 @@ static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
   zp_library_block block;
   if (zp_library_block_find(e->arena, e->library_dir, name, &block))
     zp_diag_help(d, "it comes with `use std.%s`", block.file);
-  else if (!help_without_path(e, d, name, &names))
+  else if (!help_without_path(e, d, name, &names) && !zp_help_foreign(d, name))
     zp_diag_did_you_mean(d, name, names.data, names.len);
   return false;
 }

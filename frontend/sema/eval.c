@@ -266,7 +266,7 @@ static bool eval_name(const zp_evaluator *e, const zp_expr *expr, zp_value *valu
   zp_strings names = {0};
   zp_scope_names(e->arena, e->scope, &names);
   zp_diag *d = zp_report(e->diags, ZP_Z0203, expr->span, "unknown name `%s`", name);
-  if (!zp_diag_did_you_mean(d, name, names.data, names.len)) help_with_python(d, name);
+  if (!zp_help_foreign(d, name) && !zp_diag_did_you_mean(d, name, names.data, names.len)) help_with_python(d, name);
   return false;
 }
 

@@ -77,18 +77,21 @@ static bool is_written(const zp_limit *limit) { return limit->set && limit->span
 
 /* The pinned modes of stages, and the number of stages that they pin. */
 static void drop_modes(zp_constraints *c) {
-  if (c->stage_recompute.len == 0) return;
-  c->pipeline = (zp_limit){0};
-  c->stage_recompute.len = 0;
+  if (c->stage_recompute.len > 0 || c->recompute_layers_listed) c->pipeline = (zp_limit){0};
+  c->stage_recompute.len = c->recompute_layers.len = 0;
+  c->recompute_layers_listed = false;
 }
 
 static int propose_free_modes(relaxer *r) {
   zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
   zp_constraints *c = zp_copied_constraints(changed);
-  if (c->stage_recompute.len == 0) return 0;
+  bool modes = c->stage_recompute.len > 0;
+  if (!modes && c->recompute_layers.len == 0) return 0;
   drop_modes(c);
   propose(r, changed, r->plan->devices,
-          (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE, .words = "without the constraint on `stage_recompute`"});
+          (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE,
+                          .words = modes ? "without the constraint on `stage_recompute`"
+                                         : "without the constraint on `recompute_layers`"});
   return 1;
 }
 

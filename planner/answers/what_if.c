@@ -54,7 +54,7 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
   for (int s = 0; s < ZP_STATE_COUNT; s++)
     if (a->home[s].tier != b->home[s].tier || a->home[s].eighths != b->home[s].eighths) return false;
   for (int s = 0; s < a->pipeline && a->pipeline == b->pipeline; s++)
-    if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return false;
+    if (zp_choice_mode(a, s) != zp_choice_mode(b, s) || zp_choice_layers(a, s) != zp_choice_layers(b, s)) return false;
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data &&
          zp_context_ranks(a) == zp_context_ranks(b) && a->zero == b->zero && a->schedule == b->schedule &&
          chunks_of(a) == chunks_of(b) && a->sequence == b->sequence && a->compress == b->compress &&

@@ -16,6 +16,10 @@ zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
     copy.stage_recompute = ZP_NEW_ARRAY(arena, zp_stage_mode, stages);
     memcpy(copy.stage_recompute, from->stage_recompute, sizeof *copy.stage_recompute * stages);
   }
+  if (from->mix) {
+    copy.mix = ZP_NEW_ARRAY(arena, zp_stage_mix, stages);
+    memcpy(copy.mix, from->mix, sizeof *copy.mix * stages);
+  }
   return copy;
 }
 
@@ -26,6 +30,18 @@ void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
   choice->stage_recompute = NULL;
   for (int s = 1; s < choice->pipeline; s++)
     if (mode[s] != mode[0]) choice->stage_recompute = mode;
+}
+
+void zp_choice_set_mix(zp_choice *choice, zp_stage_mix *mix) {
+  assert(choice->pipeline >= 1 && mix);
+  choice->mix = NULL;
+  for (int s = 0; s < choice->pipeline; s++)
+    if (mix[s].layers != ZP_ALL_LAYERS) choice->mix = mix;
+}
+
+bool zp_choice_runs_mode(const zp_choice *choice, int stage, zp_stage_mode mode) {
+  return zp_choice_mode(choice, stage) == mode ||
+         (zp_choice_layers(choice, stage) != ZP_ALL_LAYERS && choice->mix[stage].rest == mode);
 }
 
 static const char *const state_name[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};

@@ -45,6 +45,7 @@ double zp_cost_delayed(const zp_program *program, const zp_machine *machine, int
     for (int r = 0; r < program->stages[stage].runs.len; r++) {
       const zp_run *run = &program->stages[stage].runs.data[r];
       scope.act = splits ? split[i] : whole[i];
+      scope.lowered = zp_run_lowered(l, run);
       scope.segment = run->segment;
       w.count = (double)run->count;
       zp_make_moves(&scope, add_sum, &w);

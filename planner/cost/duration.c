@@ -45,7 +45,7 @@ zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
     if (run->chunk != chunk) continue;
-    zp_unit_time unit = zp_cost_unit(&lowered->segments[run->segment]);
+    zp_unit_time unit = zp_cost_unit(zp_run_segment(lowered, run));
     double n = (double)run->count;
     zp_cost_add_time(&time, &(zp_stage_time){.forward_s = n * unit.forward_s,
                                              .backward_s = n * unit.backward_s,

@@ -211,7 +211,8 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   for (int i = 0; i < n; i++) {
     const zp_run *run = &stage->runs.data[act == ZP_ACT_F ? i : n - 1 - i];
     if (run->chunk != chunk) continue;
-    zp_unit_time time = zp_cost_unit(&lowered->segments[run->segment]);
+    zp_unit_time time = zp_cost_unit(zp_run_segment(lowered, run));
+    m.scope.lowered = zp_run_lowered(lowered, run);
     unit_moves moves = moves_of(&m, run->segment);
     for (int64_t k = 0; k < run->count; k++) next_unit(&q, &moves, zp_cost_act(&time, act));
   }

@@ -207,7 +207,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
       price_exchanges(&p, &lowered->segments[i]);
     else
       price_steps(&p, &lowered->segments[i]);
-  if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
+  if (software) zp_software_price(lowered, machine, software, &p.tensor_link, &p.exchange.expert);
   for (int i = 0; i < lowered->n_segments; i++)
     if (!lowered->segments[i].packed) sum_kinds(&lowered->segments[i]);
 }
@@ -273,13 +273,22 @@ void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pi
   zp_price_choice(lowered, machine, &(zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
 }
 
+/* Mixed stages share procedures with others, in which the prices stand. */
+static void price_once(zp_lowered **stages, int s, zp_lowered *lowered, const zp_machine *machine,
+                       const zp_choice *choice) {
+  bool known = false;
+  for (int earlier = 0; earlier < s && !known; earlier++)
+    known = stages[earlier]->segments == lowered->segments ||
+            (stages[earlier]->rest && stages[earlier]->rest->segments == lowered->segments);
+  if (!known) zp_price_choice(lowered, machine, choice);
+}
+
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice) {
   assert(stages && choice->pipeline >= 1);
   for (int s = 0; s < choice->pipeline; s++) {
-    bool known = false;
-    for (int earlier = 0; earlier < s && !known; earlier++) known = stages[earlier] == stages[s];
     zp_machine at = zp_machine_of_stage(machine, choice, s);
-    if (!known) zp_price_choice(stages[s], &at, choice);
+    price_once(stages, s, stages[s], &at, choice);
+    if (stages[s]->rest) price_once(stages, s, stages[s]->rest, &at, choice);
   }
   return (const zp_lowered *const *)stages;
 }

@@ -156,7 +156,7 @@ static double hardware_flop(const zp_program *program) {
   for (int s = 0; s < c->pipeline; s++)
     for (int r = 0; r < program->stages[s].runs.len; r++) {
       const zp_run *run = &program->stages[s].runs.data[r];
-      const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
+      const zp_segment_program *segment = zp_run_segment(zp_program_lowered(program, s), run);
       flop += (double)run->count * (segment->forward.product_flop + segment->backward.product_flop);
     }
   return flop * (double)program->microbatches * c->tensor * c->data;

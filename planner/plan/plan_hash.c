@@ -35,6 +35,10 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   if (c->loss_chunks > 1) hash = zp_hash(hash, &c->loss_chunks, sizeof c->loss_chunks);
   for (int s = 0; s < c->pipeline && c->stage_recompute; s++)
     hash = zp_hash(hash, &c->stage_recompute[s], sizeof c->stage_recompute[s]);
+  for (int s = 0; s < c->pipeline && c->mix; s++) {
+    int64_t mix[] = {c->mix[s].layers, c->mix[s].rest};
+    hash = zp_hash(hash, mix, sizeof mix);
+  }
   hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline * zp_chunks(c) + 1));
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     int64_t home[] = {c->home[i].tier, c->home[i].eighths};

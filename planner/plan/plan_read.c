@@ -31,6 +31,24 @@ static bool read_context(const zp_json *degrees, zp_choice *c) {
   return true;
 }
 
+/* Files whose stages are not mixed do not say. Requires: the modes of the stages. */
+static bool read_mix(zp_arena *arena, const zp_json *list, zp_choice *c) {
+  if (!list) return true;
+  zp_stage_mix *mix = ZP_NEW_ARRAY(arena, zp_stage_mix, c->pipeline);
+  for (int s = 0; s < c->pipeline; s++) mix[s] = (zp_stage_mix){ZP_ALL_LAYERS, zp_choice_mode(c, s)};
+  for (int i = 0; i < zp_json_count(list); i++) {
+    const zp_json *one = zp_json_at(list, i);
+    int64_t stage = zp_json_get_int(one, "stage", -1), layers = zp_json_get_int(one, "recompute_layers", 0);
+    if (stage < 0 || stage >= c->pipeline || layers < 1 || layers > INT32_MAX) return false;
+    if (mix[stage].layers != ZP_ALL_LAYERS) return false;
+    mix[stage].layers = layers;
+    if (!zp_stage_mode_by_name(zp_json_get_string(one, "recompute_rest", ""), &mix[stage].rest)) return false;
+    if (mix[stage].rest == zp_choice_mode(c, (int)stage) || zp_stage_mode_split(mix[stage].rest)) return false;
+  }
+  zp_choice_set_mix(c, mix);
+  return true;
+}
+
 /* Requires: the degrees. */
 static bool read_recompute(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const char *name = zp_json_get_string(json, "recompute", "");
@@ -94,7 +112,8 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
          read_degree(degrees, "data", &c->data) && read_context(degrees, c) && read_experts(degrees, c) &&
          read_shard(degrees, c) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
          c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
-         read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
+         read_recompute(arena, json, c) && read_mix(arena, zp_json_get(json, "mixed_stages"), c) &&
+         read_homes(zp_json_get(json, "offload"), c);
 }
 
 /* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */
@@ -189,7 +208,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_jso
   if (!read_decisions(arena, json, choice)) {
     *error =
         "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, loss_chunks, schedule, "
-        "chunks, rank_order, recompute, cut, offload)";
+        "chunks, rank_order, recompute, mixed_stages, cut, offload)";
     return false;
   }
   int64_t idle = zp_json_get_int(json, "idle", 0);

@@ -14,10 +14,23 @@
 #include "plan_internal.h"
 #include <zplan/schedule.h>
 
+/* Stages whose layers differ. */
+static void set_mix(zp_json *o, const zp_choice *c) {
+  zp_json *list = c->mix ? zp_json_set(o, "mixed_stages", zp_json_array()) : NULL;
+  for (int s = 0; s < c->pipeline && list; s++) {
+    if (zp_choice_layers(c, s) == ZP_ALL_LAYERS) continue;
+    zp_json *j = zp_json_append(list, zp_json_object());
+    zp_json_set_int(j, "stage", s);
+    zp_json_set_int(j, "recompute_layers", c->mix[s].layers);
+    zp_json_set_string(j, "recompute_rest", zp_stage_mode_name(c->mix[s].rest));
+  }
+}
+
 /* One mode of all stages, or "per stage" and a list. */
 static void set_recompute(zp_json *o, const zp_choice *c) {
   zp_json_set_string(o, "recompute", c->stage_recompute ? ZP_PLAN_PER_STAGE : zp_recompute_name(c->recompute));
   zp_json_set_bool(o, "recompute_shard", !c->stage_recompute && c->recompute_shard);
+  set_mix(o, c);
   if (!c->stage_recompute) return;
   zp_json *list = zp_json_set(o, "stage_recompute", zp_json_array());
   for (int s = 0; s < c->pipeline; s++) zp_json_append_string(list, zp_stage_mode_name(c->stage_recompute[s]));
@@ -109,6 +122,8 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "first", run->first);
     zp_json_set_int(j, "count", run->count);
     zp_json_set_int(j, "chunk", run->chunk);
+    const zp_lowered *lowered = zp_program_lowered(p, s->index);
+    if (lowered->rest) zp_json_set_string(j, "recompute", zp_stage_mode_name(zp_run_mode(lowered, run)));
     for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) {
       if (!zp_has_of_kind(kind, run->stride.of[kind])) continue;
       zp_set_of_kind(j, kind, "base", run->base.of[kind]);

@@ -116,6 +116,28 @@ static void for_pieces(const zp_lowered *l, zp_units units, zp_on_piece *fn, voi
   zp_pieces_walk(l->pieces, units.first, units.first + units.count, fn, arg);
 }
 
+/* Calls on_run for what a chunk runs: of a mixed stage the first layers and the others by themselves. */
+typedef void on_run(void *user, const zp_lowered *runs, int segment, int64_t first, int64_t count);
+typedef struct mixed_walk {
+  const zp_lowered *l;
+  int64_t left; /* of the first layers */
+  on_run *fn;
+  void *user;
+} mixed_walk;
+
+static void on_piece(void *arg, int segment, int64_t first, int64_t count) {
+  mixed_walk *w = arg;
+  int64_t here = w->l->rest && w->l->segments[segment].segment->is_repeat && w->left < count ? w->left : count;
+  if (here > 0) w->fn(w->user, w->l, segment, first, here);
+  if (here < count) w->fn(w->user, w->l->rest, segment, first + here, count - here);
+  if (w->l->segments[segment].segment->is_repeat) w->left -= here;
+}
+
+static void for_runs(const zp_lowered *l, zp_units units, on_run *fn, void *user) {
+  mixed_walk w = {l, l->layers, fn, user};
+  for_pieces(l, units, on_piece, &w);
+}
+
 /* ---- shared parameters ---- */
 
 typedef struct looking_for {
@@ -164,6 +186,7 @@ static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_unit
 /* What one unit of a segment adds. */
 typedef struct unit_sums {
   int segment; /* -1: of none yet */
+  const zp_lowered *runs;
   zp_flat elements;
   int64_t slot_bytes, offloaded_bytes, pending_bytes;
   uint64_t streams;
@@ -185,11 +208,12 @@ static zp_flat most(zp_flat a, zp_flat b) {
 }
 
 /* The most of all units, and what each of this segment adds. */
-static void note_unit(adding *a, int segment) {
-  const zp_segment_program *s = &a->l->segments[segment];
+static void note_unit(adding *a, const zp_lowered *runs, int segment) {
+  const zp_segment_program *s = &runs->segments[segment];
   int64_t offloaded = zp_saved_offloaded(a->c, s->saved_bytes);
   zp_totals *t = a->t;
   a->unit = (unit_sums){.segment = segment,
+                        .runs = runs,
                         .elements = unit_elements(a->l, a->c, segment),
                         .slot_bytes = s->saved_bytes - offloaded,
                         .offloaded_bytes = zp_saved_offloaded_stride(a->c, s->saved_bytes),
@@ -208,11 +232,11 @@ static void note_unit(adding *a, int segment) {
   t->unit_offloaded_bytes = max64(t->unit_offloaded_bytes, a->unit.offloaded_bytes);
 }
 
-static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
+static void add_totals(void *arg, const zp_lowered *runs, int segment, int64_t first, int64_t count) {
   adding *a = arg;
   zp_totals *t = a->t;
   (void)first;
-  if (a->unit.segment != segment) note_unit(a, segment);
+  if (a->unit.segment != segment || a->unit.runs != runs) note_unit(a, runs, segment);
   zp_flat_add(&t->all, &a->unit.elements, count);
   t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
   t->statistics += a->l->segments[segment].statistics * count;
@@ -242,7 +266,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   for (int k = 0; k < zp_chunks(c); k++) {
     a.slot_bytes = a.offloaded_bytes = a.pending_bytes = a.calls = 0;
     a.streams = 0;
-    for_pieces(l, part[k], add_totals, &a);
+    for_runs(l, part[k], add_totals, &a);
     a.slot_bytes += zp_stream_at(l, a.streams, ZP_MOST_STREAMS);
     t.any_stream |= a.streams != 0;
     int64_t slots = flight ? flight[k] : zp_in_flight_chunk(c, stage, k, m);
@@ -340,10 +364,11 @@ struct runs_arg {
   zp_flat base;
   int64_t saved, saved_offloaded, pending;
 };
-static void add_run(void *arg, int segment, int64_t first, int64_t count) {
+static void add_run(void *arg, const zp_lowered *runs, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
   zp_flat stride = unit_elements(a->l, a->c, segment);
   zp_run run = {.segment = segment,
+                .rest = runs != a->l,
                 .first = first,
                 .count = count,
                 .chunk = a->chunk,
@@ -354,10 +379,10 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
   zp_flat_add(&a->base, &stride, count);
-  int64_t saved = a->l->segments[segment].saved_bytes, offloaded = zp_saved_offloaded(a->c, saved);
+  int64_t saved = runs->segments[segment].saved_bytes, offloaded = zp_saved_offloaded(a->c, saved);
   a->saved += (saved - offloaded) * count;
   a->saved_offloaded += zp_saved_offloaded_stride(a->c, saved) * count;
-  a->pending += zp_unit_pending_bytes(&a->l->segments[segment], a->c) * count;
+  a->pending += zp_unit_pending_bytes(&runs->segments[segment], a->c) * count;
 }
 
 /* Model chunk k runs units cut[k] .. cut[k + 1]. */
@@ -385,6 +410,6 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
     runs.chunk = k;
     runs.saved = zp_stream_at(lowered, out->chunks[k].streams, ZP_MOST_STREAMS);
     runs.saved_offloaded = runs.pending = 0;
-    for_pieces(lowered, part[k], add_run, &runs);
+    for_runs(lowered, part[k], add_run, &runs);
   }
 }

@@ -474,26 +474,68 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const zp_l
   return *reason ? NULL : l;
 }
 
+zp_lowered *zp_lower_mixed(zp_arena *arena, const zp_lowered *first, zp_lowered *rest, int64_t layers) {
+  assert(!first->rest && !rest->rest && layers > 0);
+  assert(first->spec == rest->spec && first->sharding == rest->sharding && first->microbatch == rest->microbatch);
+  zp_lowered *l = ZP_NEW(arena, zp_lowered);
+  *l = *first;
+  l->rest = rest;
+  l->layers = layers;
+  return l;
+}
+
+/* What was lowered so far for stages: one of every mode and set of node types. */
+typedef struct modes_of_types {
+  zp_node_set types;
+  zp_lowered *of[ZP_STAGE_MODES];
+} modes_of_types;
+
+typedef struct lowering_modes {
+  zp_arena *arena;
+  const zp_spec *spec;
+  const zp_sharding *sharding;
+  const zp_choice *choice;
+  modes_of_types *known; /* [pipeline]; of stages with the types of an earlier one empty */
+} lowering_modes;
+
 /* Stages with equal modes on equal node types share one, because prices are written into it. */
+static zp_lowered *lower_mode(lowering_modes *x, int stage, zp_stage_mode mode, const char **reason) {
+  int first = 0;
+  while (x->known[first].types != x->known[stage].types) first++;
+  zp_lowered **known = &x->known[first].of[mode];
+  if (*known) return *known;
+  const zp_procedures_for what = {.microbatch = x->choice->microbatch,
+                                  .mode = mode,
+                                  .loss_chunks = zp_loss_chunks(x->choice),
+                                  .splits = zp_schedule_splits(x->choice->schedule)};
+  zp_lowered *l = zp_lower_for(x->arena, x->spec, x->sharding, &what, NULL, reason);
+  return *known = l && x->choice->fine ? zp_lower_pieces(x->arena, l, NULL, reason) : l;
+}
+
+static zp_lowered *lower_mix(lowering_modes *x, zp_lowered **stages, int stage, const char **reason) {
+  const zp_stage_mix *mix = &x->choice->mix[stage];
+  zp_stage_mode mode = zp_choice_mode(x->choice, stage);
+  for (int k = 0; k < stage; k++)
+    if (x->known[k].types == x->known[stage].types && zp_choice_mode(x->choice, k) == mode &&
+        x->choice->mix[k].layers == mix->layers && x->choice->mix[k].rest == mix->rest)
+      return stages[k];
+  zp_lowered *first = lower_mode(x, stage, mode, reason),
+             *rest = first ? lower_mode(x, stage, mix->rest, reason) : NULL;
+  return rest ? zp_lower_mixed(x->arena, first, rest, mix->layers) : NULL;
+}
+
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason) {
   assert(zp_choice_has_degrees(choice) && choice->tensor == sharding->tensor && reason);
   zp_machine machine =
       zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
   zp_lowered **stages = ZP_NEW_ARRAY(arena, zp_lowered *, choice->pipeline);
-  zp_node_set *types = ZP_NEW_ARRAY(arena, zp_node_set, choice->pipeline);
+  lowering_modes x = {.arena = arena, .spec = spec, .sharding = sharding, .choice = choice};
+  x.known = ZP_NEW_ARRAY(arena, modes_of_types, choice->pipeline);
   for (int s = 0; s < choice->pipeline; s++) {
-    zp_stage_mode mode = zp_choice_mode(choice, s);
-    types[s] = zp_machine_of_stage(&machine, choice, s).types;
-    for (int k = 0; k < s && !stages[s]; k++)
-      if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
-    if (stages[s]) continue;
-    const zp_procedures_for what = {.microbatch = choice->microbatch,
-                                    .mode = mode,
-                                    .loss_chunks = zp_loss_chunks(choice),
-                                    .splits = zp_schedule_splits(choice->schedule)};
-    zp_lowered *l = zp_lower_for(arena, spec, sharding, &what, NULL, reason);
-    stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, NULL, reason) : l;
+    x.known[s].types = zp_machine_of_stage(&machine, choice, s).types;
+    stages[s] = zp_choice_layers(choice, s) == ZP_ALL_LAYERS ? lower_mode(&x, s, zp_choice_mode(choice, s), reason)
+                                                             : lower_mix(&x, stages, s, reason);
     if (!stages[s]) return NULL;
   }
   return stages;

@@ -79,8 +79,10 @@ bool zp_lower_find_segment(zp_arena *arena, zp_lowered *l, int index, const zp_g
                            const zp_lowered_list *before);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
-/* Bytes of scratch memory of a relative bias. On CPU ranks: lines of all workers (zpk_attention_bias_line), then the
- * sums of its gradient. On GPUs: a line a head, where its gradient is wanted the bucket of every distance, then the
+/* How many CPU ranks reserve: mirrors zpr_attention_shares. */
+int64_t zp_attention_shares(const zp_lowering *l, const zp_node *node);
+/* Bytes of scratch memory of a relative bias. On CPU ranks: a line a share (zpk_attention_bias_line), then the sums of
+ * its gradient. On GPUs: a line a head, where its gradient is wanted the bucket of every distance, then the
  * sums by distance of tiles of queries (zpd_bias). 0: there is none. */
 int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool backward);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */

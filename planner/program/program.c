@@ -47,6 +47,8 @@ static void check_stages(const zp_lowered *const *stage_lowered, const zp_choice
     const zp_lowered *l = stage_lowered[s], *first = stage_lowered[0];
     assert(l->spec == first->spec && l->sharding == first->sharding && l->microbatch == choice->microbatch);
     assert(zp_stage_mode_of(l->recompute, l->recompute_shard) == zp_choice_mode(choice, s));
+    assert((l->rest ? l->layers : ZP_ALL_LAYERS) == zp_choice_layers(choice, s));
+    assert(!l->rest || zp_stage_mode_of(l->rest->recompute, l->rest->recompute_shard) == choice->mix[s].rest);
     (void)l, (void)first;
   }
 }
@@ -84,9 +86,12 @@ zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *sta
 const zp_segment_program *zp_program_segment(const zp_program *p, int segment, zp_stage_mode mode) {
   assert(segment >= 0 && mode < ZP_STAGE_MODES);
   for (int s = 0; s < p->choice.pipeline; s++) {
-    if (zp_choice_mode(&p->choice, s) != mode) continue;
-    for (int r = 0; r < p->stages[s].runs.len; r++)
-      if (p->stages[s].runs.data[r].segment == segment) return &p->stage_lowered[s]->segments[segment];
+    if (!zp_choice_runs_mode(&p->choice, s, mode)) continue;
+    for (int r = 0; r < p->stages[s].runs.len; r++) {
+      const zp_run *run = &p->stages[s].runs.data[r];
+      if (run->segment == segment && zp_run_mode(p->stage_lowered[s], run) == mode)
+        return zp_run_segment(p->stage_lowered[s], run);
+    }
   }
   return NULL;
 }

@@ -139,7 +139,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
   if (l->lowered->spec->cluster.node.device.is_cpu && attends)
     return zp_attention_workspace(l->lowered->compute_bytes, positions, node->attr.head_size,
                                   node->attr.heads / node->attr.kv_heads, grad) *
-               ZP_MAX_WORKERS +
+               zp_attention_shares(l, node) +
            zp_attention_bias_bytes(l, node, grad);
   if (attends && l->lowered->spec->cluster.trainer == ZP_TRAINER_ZPLAN)
     return zp_attention_bias_bytes(l, node, grad) +

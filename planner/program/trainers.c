@@ -38,7 +38,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
   }
   if (leaves(c, ZP_STATE_PARAMS) && (zero < 3 || (c->data > 1 && c->zero < 3)))
     return "DeepSpeed offloads parameters with ZeRO 3";
-  bool full = c->recompute == ZP_RECOMPUTE_FULL && !c->stage_recompute;
+  bool full = c->recompute == ZP_RECOMPUTE_FULL && !zp_choice_has_modes(c);
   if (leaves(c, ZP_STATE_ACTIVATIONS) && !full) return "DeepSpeed moves the inputs of recomputed layers to the host";
   return NULL;
 }

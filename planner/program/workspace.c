@@ -18,6 +18,12 @@ int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_si
   return elements * real_bytes;
 }
 
+/* A task is a sample's head of keys, and no share waits in vain for one. */
+int64_t zp_attention_shares(const zp_lowering *l, const zp_node *node) {
+  int64_t tasks = l->lowered->microbatch * node->attr.kv_heads;
+  return tasks < ZP_MAX_WORKERS ? tasks : ZP_MAX_WORKERS;
+}
+
 int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
   enum { BUCKET = 4, TILE = 64, WARPS = 4 };
   int bias = zp_attention_bias(node);
@@ -31,7 +37,7 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
     return 2 * positions * (node->attr.heads * real + (rows > 0 ? BUCKET : 0)) + rows * tiles * (2 * reach + 1) * real;
   }
   int64_t line = zp_round_up(2 * positions + BLOCK, 16) * (node->attr.heads / node->attr.kv_heads) * (backward ? 2 : 1);
-  return (ZP_MAX_WORKERS * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
+  return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
 /* What cuBLASLt may use: NVIDIA's advice (cuBLAS documentation, cublasSetWorkspace), 32 MiB for Hopper and Blackwell, 4

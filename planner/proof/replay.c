@@ -38,10 +38,10 @@ static void list_calls(zp_replay *r) {
     for (int n = 0; n < s->runs.len; n++) {
       const zp_run *run = &s->runs.data[n];
       const zp_piece *piece = &pieces->piece[run->segment];
-      zp_replay_know(r, run->segment);
+      zp_replay_know(r, run);
       for (int64_t i = 0; i < run->count && run->chunk == k; i++, unit += piece->end - piece->first)
         chunk->call[j++] = (zp_replay_call){.run = run,
-                                            .seg = &r->lowered->segments[run->segment],
+                                            .seg = zp_run_segment(r->lowered, run),
                                             .i = i,
                                             .first = unit,
                                             .end = unit + piece->end - piece->first};
@@ -84,7 +84,7 @@ static zp_replay replay_of(const zp_program *program, int stage, zp_arena *arena
                  .lowered = zp_program_lowered(program, stage),
                  .words = words,
                  .findings = findings};
-  r.known = ZP_NEW_ARRAY(arena, zp_replay_segment, r.lowered->n_segments);
+  r.known = ZP_NEW_ARRAY(arena, zp_replay_segment, 2 * r.lowered->n_segments);
   r.products_bytes = zp_products_bytes(program->spec);
   r.device.arena = r.offloaded.arena = arena;
   r.microbatches = microbatches_to_play(&r, work);
@@ -131,7 +131,7 @@ static bool alike(const zp_program *p, int a, int b) {
               (x->at[ZP_REGION_SEND_DOWN] < 0) == (y->at[ZP_REGION_SEND_DOWN] < 0) && x->pooled == y->pooled;
   for (int i = 0; i < x->runs.len && same; i++)
     same = x->runs.data[i].segment == y->runs.data[i].segment && x->runs.data[i].count == y->runs.data[i].count &&
-           x->runs.data[i].chunk == y->runs.data[i].chunk;
+           x->runs.data[i].chunk == y->runs.data[i].chunk && x->runs.data[i].rest == y->runs.data[i].rest;
   return same;
 }
 

@@ -90,7 +90,7 @@ typedef struct zp_replay {
   const zp_lowered *lowered;
   zp_shadow device, offloaded; /* the arena; slots of saved values off the device */
   zp_replay_chunk *chunk;
-  zp_replay_segment *known; /* of the lowering's segments */
+  zp_replay_segment *known; /* of the lowering's segments, then of its rest's */
   int64_t products_bytes;
   int64_t microbatches;         /* that are played */
   int64_t *owner;               /* of the slots of a pool: 1 + chunk * microbatches + micro-batch; 0: free */
@@ -148,7 +148,7 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
 /* Runs steps [first, last) of the frame's procedure. */
 void zp_replay_steps(zp_replay *r, zp_replay_frame *frame, int first, int last);
 /* Finds names and forms of a segment, once. */
-void zp_replay_know(zp_replay *r, int segment);
+void zp_replay_know(zp_replay *r, const zp_run *run);
 /* The value that a tensor of the frame's graph stands for, and which part of it. */
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, zp_replay_part *part);
 /* Operands of one micro-batch on the stage: what a replay costs. */

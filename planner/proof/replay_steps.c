@@ -20,7 +20,9 @@ static zp_replay_name name_of(const zp_replay *r, const zp_graph *g, int tensor)
 }
 
 static zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
-  return &r->known[seg - r->lowered->segments];
+  const zp_lowered *l = r->lowered, *rest = l->rest;
+  bool of_rest = rest && seg >= rest->segments && seg < rest->segments + rest->n_segments;
+  return of_rest ? &r->known[l->n_segments + (seg - rest->segments)] : &r->known[seg - l->segments];
 }
 
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
@@ -93,9 +95,9 @@ static zp_replay_form *forms_of(const zp_replay *r, const zp_procedure *p) {
   return form;
 }
 
-void zp_replay_know(zp_replay *r, int segment) {
-  const zp_segment_program *seg = &r->lowered->segments[segment];
-  zp_replay_segment *known = &r->known[segment];
+void zp_replay_know(zp_replay *r, const zp_run *run) {
+  const zp_segment_program *seg = zp_run_segment(r->lowered, run);
+  zp_replay_segment *known = known_of(r, seg);
   if (known->name) return;
   known->name = ZP_NEW_ARRAY(r->arena, zp_replay_name, seg->graph->tensors.len + 1);
   for (int i = 0; i < seg->graph->tensors.len; i++) known->name[i] = name_of(r, seg->graph, i);
@@ -294,7 +296,7 @@ int64_t zp_replay_cost(const zp_replay *r) {
   int64_t n = 0;
   for (int i = 0; i < r->stage->runs.len; i++) {
     const zp_run *run = &r->stage->runs.data[i];
-    const zp_segment_program *seg = &r->lowered->segments[run->segment];
+    const zp_segment_program *seg = zp_run_segment(r->lowered, run);
     n += run->count *
          (operands(&seg->forward) + operands(&seg->loss) + operands(zp_backward_of(seg, r->program->choice.schedule)));
   }

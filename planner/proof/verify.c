@@ -43,10 +43,15 @@ int64_t zp_times(int64_t a, int64_t b) {
 
 const char *zp_claimed_mode(const zp_json *object) { return zp_json_get_string(object, "recompute", ""); }
 
+/* The mode of a layer: that of its stage, or what it says where the stage is mixed. */
+static const char *mode_of_layer(const zp_verifier *v, int stage, const zp_json *layer) {
+  return zp_choice_layers(&v->choice, stage) != ZP_ALL_LAYERS ? zp_claimed_mode(layer)
+                                                              : zp_stage_mode_name(zp_choice_mode(&v->choice, stage));
+}
+
 const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer) {
   const zp_json *segments = zp_json_get(v->program, "segments");
-  const char *name = zp_json_get_string(layer, "segment", ""),
-             *mode = zp_stage_mode_name(zp_choice_mode(&v->choice, stage));
+  const char *name = zp_json_get_string(layer, "segment", ""), *mode = mode_of_layer(v, stage, layer);
   for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *segment = zp_json_at(segments, i);
     if (strcmp(zp_json_get_string(segment, "name", ""), name) == 0 && strcmp(zp_claimed_mode(segment), mode) == 0)
@@ -87,7 +92,7 @@ static int64_t check_layer(zp_verifier *v, int s, const zp_json *layer, int64_t 
             (long long)next, v->pieces->piece[expected].segment.name, (long long)iteration);
   if (!zp_claimed_program(v, s, layer))
     zp_find(v, "stage %d runs `%s` and recomputes \"%s\", but the file has no such procedures", s, name,
-            zp_stage_mode_name(zp_choice_mode(&v->choice, s)));
+            mode_of_layer(v, s, layer));
   if (from < 0 || count < 1 || from + count > piece->segment.count || (!whole && count > 1)) {
     zp_find(v, "stage %d runs iterations of `%s` that do not exist", s, name);
     return -1;
@@ -95,15 +100,33 @@ static int64_t check_layer(zp_verifier *v, int s, const zp_json *layer, int64_t 
   return whole ? count * v->pieces->parts[index] : piece->end - piece->first;
 }
 
+/* A mixed stage's chunk has its first layers in the stage's mode, the others in that of the rest. What
+ * stands outside repeats is in the stage's. */
+static void check_mix(zp_verifier *v, int s, const zp_json *layer, int64_t *left) {
+  int index = zp_claimed_piece(v, layer);
+  int64_t count = zp_claim(layer, "count");
+  bool repeat = v->pieces->piece[index].segment.is_repeat, first = !repeat || *left > 0;
+  if (zp_choice_layers(&v->choice, s) == ZP_ALL_LAYERS) return;
+  const char *mode = zp_stage_mode_name(first ? zp_choice_mode(&v->choice, s) : v->choice.mix[s].rest);
+  if (strcmp(zp_claimed_mode(layer), mode) != 0)
+    zp_find(v, "stage %d: %lld of `%s` recompute \"%s\", their place in the stage says \"%s\"", s, (long long)count,
+            zp_json_get_string(layer, "segment", ""), zp_claimed_mode(layer), mode);
+  if (repeat && first && count > *left)
+    zp_find(v, "stage %d lists %lld layers that recompute \"%s\" where %lld more do", s, (long long)count, mode,
+            (long long)*left);
+  if (repeat && first) *left -= count;
+}
+
 /* Lists the units of one chunk; -1 when they make no sense. */
 static int64_t check_layers(zp_verifier *v, int s, int chunk, int64_t next) {
   const zp_json *layers = zp_json_get(zp_json_at(v->stages, s), "layers");
-  int64_t listed = 0;
+  int64_t listed = 0, recomputed = zp_choice_layers(&v->choice, s);
   for (int r = 0; r < zp_json_count(layers); r++) {
     const zp_json *layer = zp_json_at(layers, r);
     if (zp_claim(layer, "chunk") != chunk) continue;
     int64_t units = next + listed < v->pieces->n_units ? check_layer(v, s, layer, next + listed) : -1;
     if (units < 0) return -1;
+    check_mix(v, s, layer, &recomputed);
     listed += units;
   }
   return listed;

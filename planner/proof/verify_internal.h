@@ -41,7 +41,7 @@ int64_t zp_times(int64_t a, int64_t b);
 /* Elements that come into a segment and are no streams. */
 int64_t zp_claim_own(const zp_json *segment);
 /* Index of the piece that a layer names, -1 when there is none; and its object in the file, for the mode of the stage
- * that lists the layer. */
+ * that lists the layer, or of the layer where the stage is mixed. */
 int zp_claimed_piece(const zp_verifier *v, const zp_json *layer);
 const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer);
 /* What the file says about a stage or a segment's procedures: the name of a mode. */

@@ -48,7 +48,7 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *c) {
   if (c->pipeline > 1) zp_buf_printf(&out, ", %s", zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, "/%d", c->chunks);
   zp_buf_printf(&out, ", micro-batch" ZP_GLUE "%lld", (long long)c->microbatch);
-  if (c->stage_recompute)
+  if (zp_choice_has_modes(c))
     zp_buf_puts(&out, ", recompute by stage");
   else if (c->recompute != ZP_RECOMPUTE_NONE)
     zp_buf_printf(&out, ", recompute" ZP_GLUE "%s", zp_recompute_name(c->recompute));

@@ -47,7 +47,7 @@ void zp_report_memory(zp_page *page, const zp_plan *plan) {
   zp_column shown[ALL_COLUMNS];
   bool is_shown[ALL_COLUMNS];
   for (int c = 0; c < ALL_COLUMNS; c++) {
-    is_shown[c] = c == MODE ? plan->best.choice.stage_recompute != NULL : c <= classes || c >= TOTAL;
+    is_shown[c] = c == MODE ? zp_choice_has_modes(&plan->best.choice) : c <= classes || c >= TOTAL;
     if (is_shown[c]) shown[n++] = columns[c];
   }
   zp_table table = {.columns = shown, .n = n};
@@ -57,7 +57,7 @@ void zp_report_memory(zp_page *page, const zp_plan *plan) {
     for (int c = 0; c < ALL_COLUMNS; c++) {
       if (!is_shown[c]) continue;
       cells[k++] = c == 0      ? zp_words_group(arena, groups.data[g])
-                   : c == MODE ? zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first))
+                   : c == MODE ? zp_stage_mode_words(arena, &plan->best.choice, groups.data[g].first)
                    : c == RUNS ? zp_words_group_runs(arena, plan, groups.data[g])
                                : cell_of(arena, plan, groups.data[g], c - 1);
     }

@@ -57,7 +57,7 @@ static void add_collectives(lane_maker *m) {
   bool splits = zp_schedule_splits(p->choice.schedule);
   for (int r = 0; r < m->stage->runs.len; r++) {
     const zp_run *run = &m->stage->runs.data[r];
-    const zp_segment_program *segment = &zp_program_lowered(p, m->stage->index)->segments[run->segment];
+    const zp_segment_program *segment = zp_run_segment(zp_program_lowered(p, m->stage->index), run);
     const zp_procedure *backward = zp_backward_of(segment, p->choice.schedule);
     int cut = splits ? backward->n_inputs : backward->steps.len;
     double count = (double)run->count;

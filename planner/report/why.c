@@ -192,8 +192,9 @@ typedef struct kept {
 static kept fullest_without_recomputation(zp_arena *arena, const zp_plan *plan) {
   zp_choice keep = plan->best.choice;
   kept most = {0};
-  if (!keep.stage_recompute && keep.recompute == ZP_RECOMPUTE_NONE) return most;
+  if (!zp_choice_has_modes(&keep) && keep.recompute == ZP_RECOMPUTE_NONE) return most;
   keep.stage_recompute = NULL;
+  keep.mix = NULL;
   keep.recompute = ZP_RECOMPUTE_NONE;
   keep.recompute_shard = false;
   const char *reason = NULL;

@@ -112,6 +112,7 @@ static bool continues(const zp_program *program, const zp_stage_group *g, int s,
   int step = s - g->last;
   if (step > ZP_LONGEST_PATTERN || (g->last > g->first && step != g->step)) return false;
   return zp_choice_mode(&program->choice, g->first) == zp_choice_mode(&program->choice, s) &&
+         zp_choice_layers(&program->choice, g->first) == zp_choice_layers(&program->choice, s) &&
          equal_memory(&program->stages[g->first], &program->stages[s], whatever_saved);
 }
 

@@ -136,7 +136,15 @@ typedef struct zp_communicators_memo {
   int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;
 } zp_communicators_memo;
+/* Mixed stages: an open table of what first layers and the others run. */
+typedef struct zp_mixed_slot {
+  const zp_lowered *first, *rest;
+  int64_t layers;
+  const zp_variant *variant; /* NULL: empty */
+} zp_mixed_slot;
 typedef struct zp_search_memo {
+  zp_mixed_slot *mixed; /* [mixed_slots], a power of two */
+  int mixed_slots, n_mixed;
   zp_stage_nodes_memo stage_nodes;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stage_flight_memo stage_flight[ZP_STAGE_FLIGHT_SLOTS];

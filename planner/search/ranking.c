@@ -30,6 +30,9 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
   for (int s = 0; s < a->pipeline; s++)
     if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return zp_choice_mode(a, s) < zp_choice_mode(b, s) ? -1 : 1;
+  for (int s = 0; s < a->pipeline && (a->mix || b->mix); s++)
+    if (zp_choice_layers(a, s) != zp_choice_layers(b, s))
+      return zp_choice_layers(a, s) < zp_choice_layers(b, s) ? -1 : 1;
   return 0;
 }
 

@@ -139,10 +139,12 @@ void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int6
 
 /* ---- attention ---- */
 
-static void attention(void *arg, int64_t begin, int64_t end, int worker) { zpk_attention(arg, begin, end, worker); }
+static void attention(void *arg, int64_t begin, int64_t end, int worker) {
+  zpk_attention(arg, begin, end, zpr_workspace_share(arg, begin, worker));
+}
 
 static void attention_grad(void *arg, int64_t begin, int64_t end, int worker) {
-  zpk_attention_grad(arg, begin, end, worker);
+  zpk_attention_grad(arg, begin, end, zpr_workspace_share(arg, begin, worker));
 }
 
 /* With --check-memory: does a share have as many bytes as the kernel needs? Then the shares of threads that did not
@@ -151,10 +153,10 @@ static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_
   int64_t positions = backward || !a->keys ? a->S : a->keys, group = a->H / a->G, most = 0;
   int64_t share = zpk_attention_workspace(a->dtype, positions, a->hd, group, backward);
   char *shares = a->workspace;
-  int threads = zpr_threads(c) < ZPR_MAX_WORKERS ? zpr_threads(c) : ZPR_MAX_WORKERS;
-  zpr_arena_forget(shares, threads * share);
+  int64_t n = zpr_attention_shares(a->B, a->G);
+  zpr_arena_forget(shares, n * share);
   zpr_parallel(c, a->B * a->G, 1, task, (void *)(uintptr_t)a);
-  for (int i = 0; i < threads; i++) {
+  for (int64_t i = 0; i < n; i++) {
     int64_t written = zpr_arena_written(shares + i * share, share);
     if (written > most) most = written;
   }
@@ -162,9 +164,8 @@ static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_
   if (a->kv_heads_valid > 0 && needed < share)
     zpr_fail(c, "Z0840", "attention needs %lld bytes of workspace a thread, the plan reserves %lld", (long long)needed,
              (long long)share);
-  shares[ZPR_MAX_WORKERS * share - 1] = 0;
-  if (a->buckets)
-    ((char *)a->bias_lines)[ZPR_MAX_WORKERS * zpk_attention_bias_line(a->dtype, a->S, group, backward) - 1] = 0;
+  shares[n * share - 1] = 0;
+  if (a->buckets) ((char *)a->bias_lines)[n * zpk_attention_bias_line(a->dtype, a->S, group, backward) - 1] = 0;
 }
 
 static void run_attention(zpr *c, const zpk_attention_args *args, bool backward, zpr_task *task) {

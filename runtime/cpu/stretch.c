@@ -11,11 +11,13 @@ typedef struct queries_task {
   zpr_positions p;
 } queries_task;
 
-static void first_queries(void *arg, int64_t begin, int64_t end, int worker) { zpk_attention(arg, begin, end, worker); }
+static void first_queries(void *arg, int64_t begin, int64_t end, int worker) {
+  zpk_attention(arg, begin, end, zpr_workspace_share(arg, begin, worker));
+}
 
 static void later_queries(void *arg, int64_t begin, int64_t end, int worker) {
   const queries_task *a = arg;
-  zpk_attention_stretch(&a->args, a->p.first, a->p.n, begin, end, worker);
+  zpk_attention_stretch(&a->args, a->p.first, a->p.n, begin, end, zpr_workspace_share(&a->args, begin, worker));
 }
 
 /* A beginning is a sample of its own, whose keys are all packed once; cross-attention is the same for all queries. */

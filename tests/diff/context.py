@@ -84,6 +84,24 @@ TABLE = [
     case("llama", 6, recompute="selective", more={"model.layers": 1}, words=GPU),
 ]
 
+# A sample of 65,536 positions (docs/guide/long_sequences.md): about two minutes of processor time on one rank, and as many on four. Every
+# commit has one of 2,048.
+LONG = {"model.S": 65536 if os.environ.get("ZPLAN_LONG") else 2048, "model.V": 256, "model.d": 32, "model.layers": 1, "train.dropout": 0}
+TABLE.append(case("gpt", 4, batch=1, recompute="full", more=LONG))
+
+
+def check_quarter(tally, _):
+    """Four context ranks take a quarter of one rank's activations: what is kept, and the buffers that steps share. All but the token
+    numbers, which a rank reads whole; and where nothing is recomputed attention's output, kept by heads and by positions."""
+    model, sizes = os.path.join(HERE, "gpt.dz"), dict(LONG, **{"model.S": 65536, "model.heads": 4, "batch": 1, "tensor": 1, "pipeline": 1})
+    for recompute, most in (("full", 0.2515), ("none", 0.26)):
+        bytes_of = []
+        for context in (1, 4):
+            words = [word for key, value in dict(sizes, context=context, recompute=recompute).items() for word in ("--set", "%s=%s" % (key, value))]
+            memory = json.loads(harness.zplan("plan", model, "--ranks", context, *words, "--json").out)["stages"][0]["memory"]
+            bytes_of.append(memory["saved"] + memory["buffers"])
+        tally.check("recompute %s: a quarter of the activations" % recompute, bytes_of[1] <= most * bytes_of[0], bytes_of)
+
 
 def check_refusals(tally, _):
     gpt = os.path.join(HERE, "gpt.dz")
@@ -152,6 +170,7 @@ def check_exports(tally, folder):
 
 def checks(tally, folder):
     check_exports(tally, folder)
+    check_quarter(tally, folder)
     check_refusals(tally, folder)
     check_search(tally)
     check_experts(tally, folder)

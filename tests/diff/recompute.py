@@ -5,7 +5,7 @@
     recompute.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 Its layers have groups with several outputs, of which selective recomputation rebuilds one out of another: learned scales, norms before
-and after a part, a normalized sum of two parts, two streams. Modes by stage, pipelines, split backward, cuts inside layers, tensor and
+and after a part, a normalized sum of two parts, two streams. Modes by stage and by layer, pipelines, split backward, cuts inside layers, tensor and
 data ranks, the emulated GPU. Losses, gradient norms and parameters of 3 steps in f64; allowed: 1e-10, as in layouts.py.
 """
 import os
@@ -31,6 +31,11 @@ TABLE = (
     case(1, 2, 2, zero=2, recompute="selective"),
     case(2, 1, 1, recompute="full", recompute_shard="tensor"),
     case(words=GPU, recompute="selective", more={"model.layers": 1}),
+    # layers of one stage
+    case(1, 2, 1, recompute="full", recompute_layers=1),
+    case(2, 1, 2, zero=2, recompute="full", recompute_shard="tensor", recompute_layers=2, recompute_rest="selective"),
+    case(1, 2, 1, recompute="selective", recompute_layers=[1, 0], cut="block", schedule="zb_h1"),
+    case(words=GPU, recompute="full", recompute_layers=1, more={"model.layers": 2}),
 )
 
 if __name__ == "__main__":

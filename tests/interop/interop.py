@@ -57,6 +57,7 @@ PIPELINE = [EXAMPLES + "mixtral_8x7b.dz",
             *sets("tensor=1 pipeline=8 data=8 expert=1 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
 LLAMA = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=1f1b recompute=none zero=1 microbatch=1 "
                                               "sequence=true rank_order=tpd cut=layer")]
+BLOCK = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=1f1b recompute_layers=3 zero=1 microbatch=1 sequence=true cut=layer")]
 GPT2 = [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=32 recompute=none")]
 CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
 
@@ -172,6 +173,9 @@ def check_megatron(name, plan, path):
     expect(name + " zero", ("--use-distributed-optimizer" in f, "--use-megatron-fsdp" in f) ==
            (plan["zero"] == 1, plan["zero"] >= 2), str(plan["zero"]))
     expect(name + " recompute", f.get("--recompute-granularity", "none") == plan["recompute"], plan["recompute"])
+    if "mixed_stages" in plan:
+        layers = max(mixed["recompute_layers"] for mixed in plan["mixed_stages"])
+        expect(name + " block", (f["--recompute-method"], int(f["--recompute-num-layers"])) == ("block", layers), str(layers))
     if pipeline > 1:
         chunks = [None] * (pipeline * plan["chunks"])
         for s, stage in enumerate(plan["stages"]):
@@ -228,7 +232,7 @@ def check_slurm(name, plan, path, steps):
 
 def consistency(folder):
     plan_file, out = folder + "/plan.json", folder + "/out"
-    for kind, name, args, check in (("megatron", "gpt1t", GPT1T, check_megatron),
+    for kind, name, args, check in (("megatron", "gpt1t", GPT1T, check_megatron), ("megatron", "block", BLOCK, check_megatron),
                                     ("megatron", "mixtral", MIXTRAL, check_megatron),
                                     ("megatron", "t_nlg", T_NLG, check_megatron),
                                     ("megatron", "llama", LLAMA, check_megatron), ("megatron", "gpt2", GPT2, check_megatron),

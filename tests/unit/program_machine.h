@@ -49,6 +49,13 @@ static inline const zp_segment_program *pm_segments(const pm *m, int stage) {
   return zp_program_lowered(m->program, stage)->segments;
 }
 
+/* Its number, whatever the mode of its layers: modes share a segment's graph. */
+static inline int pm_index(const pm *m, int stage, const zp_segment_program *seg) {
+  const zp_lowered *l = zp_program_lowered(m->program, stage), *rest = l->rest;
+  bool of_rest = rest && seg >= rest->segments && seg < rest->segments + rest->n_segments;
+  return (int)(seg - (of_rest ? rest : l)->segments);
+}
+
 static inline void pm_poison(char *at, int64_t bytes) { memset(at, 0xff, (size_t)bytes); } /* a NaN in every double */
 
 /* A reproducible value in [-1, 1) for logical element i of one instance of a parameter. */
@@ -90,7 +97,7 @@ static inline void pm_for_params(pm *m, int s, pm_on_param *on, void *arg) {
     on(m, s, stage->shared.data[i].param, 0, stage->shared.data[i].offset, arg);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    const zp_segment_program *seg = &pm_segments(m, s)[run->segment];
+    const zp_segment_program *seg = zp_run_segment(zp_program_lowered(m->program, s), run);
     for (int64_t k = 0; k < run->count; k++)
       for (int i = 0; i < seg->graph->params.len; i++)
         if (seg->param_offset[i] >= 0)
@@ -287,7 +294,7 @@ static inline void pm_ce_grad(pm *m, const pm_unit *u, const zp_step *step, int 
 
 static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->in.data[i]];
-  double *to = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->in.data[i]];
+  double *to = m->rank[u->stage->index][t].in[pm_index(m, u->stage->index, u->seg)]->value[step->node->in.data[i]];
   const void *from = pm_address(m, u, t, step->in.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++)
@@ -298,7 +305,7 @@ static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, 
 static inline void pm_write(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->out.data[i]];
   const double *from =
-      m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->out.data[i]];
+      m->rank[u->stage->index][t].in[pm_index(m, u->stage->index, u->seg)]->value[step->node->out.data[i]];
   void *to = pm_address(m, u, t, step->out.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++, from++)
@@ -315,7 +322,7 @@ static inline double *pm_grad(const pm *m, const pm_unit *u, int t, int use) {
 }
 
 static inline void pm_interpret(pm *m, const pm_unit *u, const zp_step *step, int t) {
-  zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)];
+  zp_interpreter *in = m->rank[u->stage->index][t].in[pm_index(m, u->stage->index, u->seg)];
   in->instance = (uint64_t)u->iteration;
   in->first_sample = (uint64_t)(u->mb * m->l->microbatch);
   for (int i = 0; i < step->in.len; i++) pm_read(m, u, step, t, i);
@@ -420,7 +427,7 @@ static inline pm_unit pm_unit_of(pm *m, const pm_work *w, int64_t j) {
   const zp_run *run = stage->runs.data;
   for (; run->chunk != w->chunk || j >= run->count; run++)
     if (run->chunk == w->chunk) j -= run->count;
-  const zp_segment_program *seg = &pm_segments(m, stage->index)[run->segment];
+  const zp_segment_program *seg = zp_run_segment(zp_program_lowered(m->program, stage->index), run);
   const zp_chunk *chunk = &stage->chunks[w->chunk];
   int64_t pending = chunk->pending ? zp_stage_pending_at(stage, w->chunk) +
                                          w->mb % chunk->pending * zp_chunk_pending_stride(chunk) + run->pending +

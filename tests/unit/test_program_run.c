@@ -25,6 +25,7 @@ typedef struct layout {
   zp_stage_mode *modes; /* of the stages; NULL: all as above */
   bool fine;
   int chunks;
+  zp_stage_mix *mix; /* of the stages; NULL: no layers differ */
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -55,6 +56,7 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
                       .schedule = w.schedule,
                       .chunks = w.chunks};
   if (w.modes) zp_choice_set_modes(&choice, w.modes);
+  if (w.mix) zp_choice_set_mix(&choice, w.mix);
   zp_lowered **l = zp_lower_stages(arena, spec, sharding, &choice, &reason);
   cr_assert(l, "%s", reason);
   choice.cut = cuts(l[0]->n_units, w.pipeline * zp_chunks(&choice));
@@ -90,7 +92,7 @@ static void check_model(const model_size *size) {
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
                                   b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL,
-                                  false, 1});
+                                  false, 1, NULL});
 }
 
 /* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at
@@ -104,14 +106,16 @@ static void check_fine(const model_size *size) {
         for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
           check_layout(spec, &reference,
                        (layout){tensor, pipeline, 1 + pipeline % 2, (zp_recompute)keep, shard,
-                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL, true, 1});
+                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL, true, 1,
+                                NULL});
 }
 
 Test(program_run, gpt_cut_inside_layers) { CHECK_PAIR(check_fine(&GPT)); }
 Test(program_run, llama_cut_inside_layers) { check_fine(&LLAMA); }
 Test(program_run, experts_cut_inside_layers) { CHECK_PAIR(check_fine(&EXPERTS)); }
 
-/* All ways to give 1 to 3 stages modes of their own, and a few with 4, in 1F1B's and GPipe's order. */
+/* All ways to give 1 to 3 stages modes of their own, and a few with 4, in 1F1B's and GPipe's order; of every third one
+ * the layers after the first or the second of a stage have another mode. */
 static void check_modes(const model_size *size) {
   static const zp_stage_mode modes[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
                                         ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
@@ -121,13 +125,19 @@ static void check_modes(const model_size *size) {
     for (int code = 0; code < 256; code += code < 64 ? 1 : 13) {
       int pipeline = code < 4 ? 1 : code < 16 ? 2 : code < 64 ? 3 : 4;
       zp_stage_mode mode[4];
-      for (int s = 0; s < pipeline; s++) mode[s] = modes[code >> 2 * s & 3];
+      zp_stage_mix mix[4];
+      for (int s = 0; s < pipeline; s++) {
+        mode[s] = modes[code >> 2 * s & 3];
+        mix[s] = (zp_stage_mix){1 + (code + s) % 2, modes[(code / 3 + s) % 3]};
+        if (mix[s].rest == mode[s]) mix[s].layers = ZP_ALL_LAYERS;
+      }
       check_layout(spec, &reference,
                    (layout){.tensor = tensor,
                             .pipeline = pipeline,
                             .microbatch = 1 + code % 2,
                             .schedule = code % 3 ? ZP_SCHEDULE_1F1B : ZP_SCHEDULE_GPIPE,
                             .modes = mode,
+                            .mix = code % 3 == 1 ? mix : NULL,
                             .fine = code % 5 == 4});
     }
 }
@@ -156,8 +166,8 @@ static void check_schedules(const model_size *size, bool cut_inside) {
           for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, 1 + (pipeline + keep) % 2, (zp_recompute)keep, shard,
-                                  with[i].schedule, NULL, pipeline * with[i].chunks > 2 + size->layers,
-                                  with[i].chunks});
+                                  with[i].schedule, NULL, pipeline * with[i].chunks > 2 + size->layers, with[i].chunks,
+                                  NULL});
 }
 
 Test(program_run, gpt_schedules) { CHECK_PAIR(check_schedules(&GPT, true)); }
@@ -238,7 +248,7 @@ static void check_spec(const zp_spec *spec) {
   for (int pipeline = 1; pipeline <= 3; pipeline++)
     for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
       check_layout(spec, &reference,
-                   (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL, false, 1});
+                   (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL, false, 1, NULL});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in

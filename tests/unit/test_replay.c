@@ -299,6 +299,16 @@ static zp_stage_mode *any_modes(const zp_choice *c) {
   return mode;
 }
 
+/* Layers after the first ones in another mode, on some stages. */
+static zp_stage_mix *any_mix(const zp_choice *c) {
+  zp_stage_mix *mix = ZP_NEW_ARRAY(arena, zp_stage_mix, c->pipeline);
+  for (int s = 0; s < c->pipeline; s++) {
+    mix[s] = (zp_stage_mix){1 + any(3), zp_stage_mode_of((zp_recompute)any(3), false)};
+    if (any(3) == 0 || mix[s].rest == zp_choice_mode(c, s)) mix[s].layers = ZP_ALL_LAYERS;
+  }
+  return mix;
+}
+
 /* NULL: there is no such plan. */
 static zp_plan *any_plan(void) {
   static const zp_precision precision[] = {ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16};
@@ -315,6 +325,7 @@ static zp_plan *any_plan(void) {
   zp_sharding *sharding =
       zp_shard_experts(arena, spec->model, &machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
   if (any(3) == 0 && !c.recompute_shard) zp_choice_set_modes(&c, any_modes(&c));
+  if (any(4) == 0 && c.home[ZP_STATE_ACTIVATIONS].eighths == 0) zp_choice_set_mix(&c, any_mix(&c));
   zp_lowered **l = sharding ? zp_lower_stages(arena, spec, sharding, &c, &reason) : NULL;
   c.cut = l ? any_cut(&c, l[0]->n_units) : NULL;
   if (!c.cut) return NULL;

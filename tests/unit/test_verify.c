@@ -112,6 +112,59 @@ Test(verify, tampered_modes_are_found) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) expect_finding(plan, &table[i]);
 }
 
+/* ---- stages whose layers have modes of their own ---- */
+
+/* Stage 0: `begin`, one layer that recomputes, two that keep; stage 1: one of three that recompute; stage 2: all. */
+static zp_plan *layers_plan(void) {
+  static zp_stage_mix mix[] = {{1, ZP_RECOMPUTE_NONE}, {1, ZP_RECOMPUTE_SELECTIVE}, {ZP_ALL_LAYERS, ZP_RECOMPUTE_FULL}};
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  zp_choice c = choice_of(2, 3, 2, 1, 2, true, false, (int64_t[]){0, 4, 7, 9});
+  zp_choice_set_mix(&c, mix);
+  return plan_of(spec, c);
+}
+
+Test(verify, mixed_stages_round_trip) {
+  zp_plan *plan = layers_plan();
+  expect_sound(plan);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  zp_choice c;
+  int devices;
+  const char *error = NULL;
+  cr_assert(zp_plan_choice_from_json(arena, plan->spec, json, &c, &devices, &error), "%s", error);
+  cr_assert(c.mix && !c.stage_recompute);
+  for (int s = 0; s < 3; s++) {
+    cr_expect_eq(c.mix[s].layers, plan->best.choice.mix[s].layers);
+    cr_expect_eq(c.mix[s].rest, plan->best.choice.mix[s].rest);
+  }
+  zp_json_free(json);
+}
+
+/* A stage's slot is the sum of what its layers keep, and its transients the most of both modes. */
+Test(verify, bytes_of_mixed_stages) {
+  const zp_program *p = layers_plan()->program;
+  const zp_stage *s = &p->stages[0];
+  const zp_lowered *l = p->stage_lowered[0];
+  const zp_segment_program *full = &l->segments[1], *none = &l->rest->segments[1];
+  cr_assert(s->runs.len == 3 && s->runs.data[1].count == 1 && s->runs.data[2].count == 2);
+  cr_expect_eq(s->slot_stride, l->segments[0].saved_bytes + full->saved_bytes + 2 * none->saved_bytes);
+  cr_expect_lt(full->saved_bytes, none->saved_bytes);
+  cr_expect_geq(s->bytes[ZP_REGION_TRANSIENT], zp_transient_bytes(full, ZP_SCHEDULE_1F1B));
+}
+
+Test(verify, tampered_mixes_are_found) {
+  static const tampering table[] = {
+      {"mixed_stages[0].recompute_layers", SET, 0, NULL, "not a value that a plan can have"},
+      {"mixed_stages[0].stage", SET, 3, NULL, "not a value that a plan can have"},
+      {"mixed_stages[0].recompute_rest", TEXT, 0, "full", "not a value that a plan can have"},
+      {"mixed_stages[0].recompute_layers", SET, 2, NULL, "their place in the stage says \"full\""},
+      {"mixed_stages[1].recompute_rest", TEXT, 0, "none", "their place in the stage says \"none\""},
+      {"stages[0].layers[1].recompute", TEXT, 0, "none", "their place in the stage says \"full\""},
+      {"stages[0].layers[2].saved", ADD, 256, NULL, "slot areas of `h` start at"},
+      {"stages[0].chunks[0].slot_stride", ADD, 256, NULL, "a slot needs"},
+  };
+  EXPECT_FINDINGS(layers_plan(), table);
+}
+
 /* A file that says everywhere that a stage works otherwise than its procedures do. */
 static void expect_lie(zp_stage_mode first, int stage, const char *segment, const char *mode, const char *expected) {
   zp_json *json = zp_plan_to_json(arena, mixed_plan(first)), *list = zp_json_array();

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.dz", "--ranks", "4"), ("moe_tiny.dz", "--ranks", "2"),
-         ("llama_tiny.dz", "--ranks", "2"),
+         ("llama_tiny.dz", "--ranks", "2"), ("gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", "recompute_layers=1"),
          ("gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", "schedule=zb_v", "--set", "zero=0"), ("capacity/offload_13b.dz",),
          ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "megatron"), ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "deepspeed"),
          ("gpt_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "compress=true"), ("gpt_tiny.dz", "--ranks", "1", "--set", "loss_chunks=4"),

@@ -7,7 +7,11 @@
 #include <zplan/rt.h>
 #include <zplan/zpd_mma_geometry.h>
 
-/* Bytes that a relative bias has after the shares of attention's workspace: lines of all workers, then sums of its
+static int64_t worker_shares(const zp_frame *f, const zp_step *s) {
+  return zpr_attention_shares(f->e->lowered->microbatch, s->node->attr.kv_heads);
+}
+
+/* Bytes that a relative bias has after the shares of attention's workspace: a line for each, then sums of its
  * gradient. On GPUs one line a head, where there are sums also the buckets of distances, and sums by tiles. */
 static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
@@ -16,7 +20,7 @@ static int64_t bias_lines(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
   if (f->e->gpu)
     return zpd_bias_line_bytes(attr->heads, S, zpk_real_bytes(dtype)) +
            (s->sums.len > 0 ? zpd_bias_bucket_bytes(S) : 0);
-  return ZPR_MAX_WORKERS *
+  return worker_shares(f, s) *
          zpk_attention_bias_line(dtype, S, attr->heads / attr->kv_heads, s->op == ZP_OP_ATTENTION_GRAD);
 }
 
@@ -38,7 +42,7 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
   int64_t positions = zp_frame_tensor(f, s->in.data[grad ? 0 : 1])->shape.dim[1];
   if (!f->e->gpu)
-    return ZPR_MAX_WORKERS *
+    return worker_shares(f, s) *
            zpk_attention_workspace(dtype, positions, attr->head_size, attr->heads / attr->kv_heads, grad);
   return grad && zp_tensor_core_head(f->e->plan->spec) > 0
              ? zpd_mma_facts_bytes(f->e->lowered->microbatch, attr->heads, positions)

@@ -24,13 +24,29 @@ static void field_names(zp_reader *reader, const zp_schema *schema, zp_strings *
   }
 }
 
+/* A key of another block, or another tool's word for one; false: neither. */
+static bool help_elsewhere(zp_diag *d, const char *key) {
+  const zp_schema *others[] = {&zp_plan_schema, &zp_train_schema};
+  for (int i = 0; i < 2; i++) {
+    const zp_field *field = zp_find_field(others[i], key);
+    if (!field) continue;
+    if (field->kind == ZP_FIELD_FOREIGN || field->kind == ZP_FIELD_REFUSED)
+      zp_diag_help(d, "%s, in `%s` blocks", field->note, others[i]->name);
+    else
+      zp_diag_help(d, "`%s` is a key of `%s` blocks", key, others[i]->name);
+    return true;
+  }
+  return false;
+}
+
 void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, int n_schemas, const zp_attr *attr,
                             const char *where) {
   zp_strings names = {0};
   for (int i = 0; i < n_schemas; i++) field_names(reader, schemas[i], &names);
   zp_diag *d =
       zp_report(reader->diags, ZP_Z0301, attr->key.span, "unknown attribute `%s` in %s", attr->key.text, where);
-  if (zp_diag_did_you_mean(d, attr->key.text, names.data, names.len)) return;
+  if (zp_help_foreign(d, attr->key.text) || zp_diag_did_you_mean(d, attr->key.text, names.data, names.len)) return;
+  if (help_elsewhere(d, attr->key.text)) return;
   zp_buf list = zp_buf_new(reader->arena);
   for (int i = 0; i < names.len; i++) zp_buf_printf(&list, "%s`%s`", i ? ", " : "", names.data[i]);
   zp_diag_note(d, "possible here: %s", list.data);

@@ -240,10 +240,14 @@ void zp_describe_limit(zp_arena *arena, const char *key, const char **type, cons
 /* Reads them all, in the order of their table. */
 void zp_read_limits(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
 
-/* ---- spec_stages.c: the modes of single stages in a plan block ---- */
+/* ---- spec_stages.c: the modes of single stages and of layers of one in a plan block ---- */
 /* `stage_recompute = ["full", "none"]` into the zp_constraints at `base`. */
 void zp_read_stage_modes(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 /* They must go together with the block's limits; `pipeline` becomes their number. Requires: the limits are read. */
 void zp_check_stage_modes(zp_reader *reader, zp_constraints *plan);
+/* `recompute_layers = 3`, or a list, into the zp_constraints at `base`. */
+void zp_read_mixed_layers(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* They must go together with the block's limits, too. Requires: zp_check_stage_modes. */
+void zp_check_mixed_layers(zp_reader *reader, zp_constraints *plan);
 
 #endif

@@ -31,6 +31,8 @@ static const plan_word recompute_words[] = {WORD("none", ZP_RECOMPUTE_NONE),
                                             WORD("layer", ZP_RECOMPUTE_FULL),
                                             {"auto", ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE},
                                             {NULL, 0, 0}};
+static const plan_word rest_words[] = {
+    WORD("none", ZP_RECOMPUTE_NONE), WORD("selective", ZP_RECOMPUTE_SELECTIVE), {NULL, 0, 0}};
 static const plan_word shard_words[] = {WORD("none", 0), WORD("tensor", 1), {NULL, 0, 0}};
 static const plan_word schedule_words[] = {
 #define SCHEDULE_WORD(name, text) WORD(text, ZP_SCHEDULE_##name),
@@ -76,6 +78,7 @@ static const limit_key limit_keys[] = {
     {.key = "zero", .offset = offsetof(zp_constraints, zero), .highest = 3},
     WORDS(recompute),
     {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},
+    {.key = "recompute_rest", .offset = offsetof(zp_constraints, recompute_rest), .words = rest_words},
     WORDS(schedule),
     {.key = "rank_order", .offset = offsetof(zp_constraints, rank_order), .words = order_words},
     WORDS(node_order),
@@ -123,7 +126,7 @@ static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key,
     return true;
   }
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", key->key, text);
-  zp_diag_did_you_mean(d, text, names.data, names.len);
+  if (!zp_help_foreign(d, text)) zp_diag_did_you_mean(d, text, names.data, names.len);
   zp_diag_note(d, "possible here: %s", words_text(reader->arena, key->words));
   return false;
 }

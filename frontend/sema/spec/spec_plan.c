@@ -56,8 +56,6 @@ static const zp_schema search_schema = ZP_SCHEMA_WITH("search", search_fields, 0
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `data`" }
 #define CONTEXT_WORD(word)                                                                                             \
   { word, ZP_FIELD_FOREIGN, .note = "ranks that share a sequence are called `context`" }
-#define RECOMPUTE_WORD(word)                                                                                           \
-  { word, ZP_FIELD_FOREIGN, .note = "all layers of a stage recompute alike; `recompute` says how, stage by stage too" }
 #define EXPERT_WORD(word)                                                                                              \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `expert`" }
 #define SHARD_WORD(word)                                                                                               \
@@ -93,6 +91,12 @@ static const zp_field plan_fields[] = {
      .meaning = "what single stages recompute, in the order of the stages; their number is the pipeline's",
      .example = "stage_recompute = [\"full\", \"none\"]", .missing = "the search chooses",
      .outside = "stage_recompute = [\"some\"]"},
+    {"recompute_layers", ZP_FIELD_CUSTOM, .read = zp_read_mixed_layers,
+     .meaning = "how many layers of a stage recompute, the first ones of every chunk; a number, or a list with one for "
+                "every stage",
+     .example = "recompute_layers = 3", .missing = "all of them", .outside = "recompute_layers = -1"},
+    LIMIT_UNLESS("recompute_rest", "what the layers of a stage after `recompute_layers` recompute",
+                 "recompute_rest = \"selective\"", "=\"none\""),
     LIMIT("schedule", "order of micro-batches in the pipeline", "schedule = \"1f1b\""),
     LIMIT("cut", "where stages may begin: at layers, or also inside them", "cut = \"layer\""),
     LIMIT("chunks", "parts of the model on every stage (interleaved schedules)", "chunks = 2"),
@@ -160,8 +164,7 @@ static const zp_field plan_fields[] = {
     {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},
-    RECOMPUTE_WORD("recompute_layers"),
-    RECOMPUTE_WORD("recompute_num_layers"),
+    {"recompute_num_layers", ZP_FIELD_FOREIGN, .note = "here it is called `recompute_layers`"},
     {"dualpipe", ZP_FIELD_FOREIGN,
      .note = "there is no such schedule; of those with two chunks a stage in a V there is `schedule = \"zb_v\"`"},
     {"activation_checkpointing", ZP_FIELD_FOREIGN,
@@ -184,5 +187,6 @@ void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, z
   zp_read_attrs(reader, env, &zp_plan_schema, &others, plan);
   zp_read_limits(reader, env, attrs, plan);
   zp_check_stage_modes(reader, plan);
+  zp_check_mixed_layers(reader, plan);
   set_defaults(reader, plan);
 }

@@ -157,7 +157,7 @@ static void report_word(zp_reader *reader, zp_span span, const char *key, const 
     zp_buf_printf(&list, "%s\"%s\"", w == words ? "" : ", ", w->text);
   }
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, span, "`%s` cannot be \"%s\"", key, text);
-  zp_diag_did_you_mean(d, text, names.data, names.len);
+  if (!zp_help_foreign(d, text)) zp_diag_did_you_mean(d, text, names.data, names.len);
   zp_diag_note(d, "possible here: %s", list.data);
 }
 

@@ -173,6 +173,8 @@ static void list_inside(listing *x, const zp_move_scope *action) {
 
 static void list_run(listing *x, zp_move_scope *scope, int r) {
   const zp_run *run = &scope->stage->runs.data[r];
+  const zp_lowered *of_stage = scope->lowered;
+  scope->lowered = zp_run_lowered(of_stage, run);
   scope->run = r;
   scope->segment = run->segment;
   for (scope->iteration = 0; scope->iteration < run->count; scope->iteration++) {
@@ -180,6 +182,7 @@ static void list_run(listing *x, zp_move_scope *scope, int r) {
     if (scope->moment == ZP_MOMENT_ACTION) list_inside(x, scope);
     end_iteration(x);
   }
+  scope->lowered = of_stage;
   close_records(x);
 }
 

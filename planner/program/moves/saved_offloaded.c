@@ -59,6 +59,8 @@ static void regions(const zp_move_scope *x, zp_placing *p) {
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  if (c->mix && c->home[ZP_STATE_ACTIVATIONS].eighths > 0)
+    return "activations off the device do not go with layers of a stage that recompute differently";
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 

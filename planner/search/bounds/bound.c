@@ -383,7 +383,8 @@ static bool are_alike(const zp_choice *a, const zp_choice *b) {
          a->chunks == b->chunks && a->sequence == b->sequence && a->fine == b->fine && a->compress == b->compress &&
          a->order == b->order && a->microbatch == b->microbatch && a->loss_chunks == b->loss_chunks &&
          a->recompute == b->recompute && a->recompute_shard == b->recompute_shard &&
-         a->stage_recompute == b->stage_recompute && a->own_order == b->own_order && a->cut == b->cut;
+         a->stage_recompute == b->stage_recompute && a->mix == b->mix && a->own_order == b->own_order &&
+         a->cut == b->cut;
 }
 
 /* The stages of a point ask for the same, but for what they recompute. */

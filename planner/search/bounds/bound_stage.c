@@ -190,11 +190,10 @@ double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t 
                        double enough_s) {
   bool whole = zp_model_chunks(&point->choice) == point->choice.pipeline;
   /* one stage: a longer backward hides more of the reduction */
+  zp_part_seconds one = {0};
+  if (point->choice.pipeline == 1) one = zp_stage_seconds(own[0], 0, zp_point_units(s, point));
   double end =
-      point->choice.pipeline == 1
-          ? zp_bound_end_after(s, point,
-                               own[0]->prefix_s[zp_point_units(s, point)] - own[0]->forward_s[zp_point_units(s, point)])
-          : zp_bound_step_end(s, point);
+      point->choice.pipeline == 1 ? zp_bound_end_after(s, point, one.work - one.forward) : zp_bound_step_end(s, point);
   double enough = enough_s * (1 + 2 * ZP_BOUND_SLACK) - end; /* what is lower than that is not enough in the end */
   double longest =
       whole ? bound_of_stages(s, point, cut, own, enough) : zp_bound_of_chunks(s, point, cut, own, HUGE_VAL);

@@ -28,7 +28,7 @@ static double need_seconds(void *user, int stage, int64_t first, int64_t end, do
   double least = c->v->prefix_s[end] - c->v->prefix_s[first];
   if (least > limit) return least;
   const zp_variant *own = zp_stage_variant(c->s, c->point, stage, &(zp_units){first, end - first}, &c->limits);
-  return own ? own->prefix_s[end] - own->prefix_s[first] : HUGE_VAL;
+  return own ? zp_stage_work(own, first, end) : HUGE_VAL;
 }
 
 static double need_bound(void *user, int stage, int64_t first, int64_t end, double limit) {
@@ -56,7 +56,7 @@ static int64_t alike(void *user, int64_t unit) {
 static bool needs_as_much(void *user, int stage, int other) {
   const cutting *c = user;
   const zp_choice *choice = &c->point->choice;
-  if (zp_has_types(c->s) || choice->stage_recompute) return false;
+  if (zp_has_types(c->s) || zp_choice_has_modes(choice)) return false;
   int64_t m = zp_microbatches(c->s->in->spec, choice);
   return zp_in_flight_chunk(choice, stage, 0, m) >= zp_in_flight_chunk(choice, other, 0, m) &&
          zp_pending_chunk(choice, stage, 0, m) >= zp_pending_chunk(choice, other, 0, m);

@@ -61,7 +61,7 @@ static const zp_variant *variant_of(asked *a, int place, int64_t first, int64_t 
 
 static bool fits(void *user, int place, int64_t first, int64_t end, double *work_s) {
   const zp_variant *own = variant_of(user, place, first, end);
-  if (own) *work_s = own->prefix_s[end] - own->prefix_s[first];
+  if (own) *work_s = zp_stage_work(own, first, end);
   return own != NULL;
 }
 

@@ -27,4 +27,8 @@ void zp_remember_fits(zp_search_cache *s, zp_point *point, const zp_limits *limi
 int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
                             const zp_units *part, const zp_limits *limits);
 
+/* Does a stage with these parts stay within the limits, running that? Nothing is remembered. */
+bool zp_lowered_fits(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                     const zp_units *part, const zp_limits *limits);
+
 #endif

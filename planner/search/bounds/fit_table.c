@@ -116,13 +116,27 @@ static zp_memory lay_out(zp_search_cache *s, const zp_point *point, int mode, in
   return zp_inner_memory(&inner->stage, s->in->spec, c, stage);
 }
 
-static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int stage, const zp_units *part,
+static bool is_within(zp_search_cache *s, const zp_point *point, int ties, int stage, const zp_memory *memory,
                       const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
-  int ties = s->variants.data[point->modes[mode]].lowered->ties;
   if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, ties);
+  return zp_memory_of_arena(memory) <= own.device && memory->host <= own.host && memory->nvme <= own.nvme;
+}
+
+static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int stage, const zp_units *part,
+                      const zp_limits *limits) {
   zp_memory memory = lay_out(s, point, mode, stage, part);
-  return zp_memory_of_arena(&memory) <= own.device && memory.host <= own.host && memory.nvme <= own.nvme;
+  return is_within(s, point, s->variants.data[point->modes[mode]].lowered->ties, stage, &memory, limits);
+}
+
+bool zp_lowered_fits(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                     const zp_units *part, const zp_limits *limits) {
+  const zp_choice *c = &point->choice;
+  int chunks = zp_chunks(c);
+  zp_memory memory =
+      zp_stage_footprint(lowered, c, stage, part, chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
+  s->memo.fits.laid_out++, s->work += 2;
+  return is_within(s, point, lowered->ties, stage, &memory, limits);
 }
 
 /* known: of mode `first`; NULL: nothing is remembered. */

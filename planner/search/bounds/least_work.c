@@ -298,7 +298,7 @@ static verdict judge_extremes(const filling *f, zp_least_ask ask) {
 bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
   zp_shares shares = shares_on_host(s, point);
   const zp_choice *c = &point->choice;
-  if (shares.of[ZP_STATE_ACTIVATIONS] == 0 || c->stage_recompute || zp_has_types(s)) return true;
+  if (shares.of[ZP_STATE_ACTIVATIONS] == 0 || zp_choice_has_modes(c) || zp_has_types(s)) return true;
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* parts of state are whole numbers of elements: all or not counted */
     if (i != ZP_STATE_ACTIVATIONS && shares.of[i] < 1) shares.of[i] = 0;
   if (c->fine) return zp_hosts_have_room_for_parts(s, point, &shares);
@@ -311,7 +311,7 @@ bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point) {
  * on several node types, force nothing here: the variant says what they take. */
 bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
-  if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
+  if (zp_choice_has_modes(c) || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine) return zp_find_least_parts(s, point, ask);
   filling f = start_on_device(s, point);
   verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f, ask);
@@ -434,7 +434,7 @@ double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memor
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
          high = high_s;
   bool fine = point->choice.fine; /* of parts only what all stages have in common is known */
-  if (low >= high || (fine && (zp_has_types(s) || point->choice.stage_recompute))) return low;
+  if (low >= high || (fine && (zp_has_types(s) || zp_choice_has_modes(&point->choice)))) return low;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   time_asked x = {.s = s, .point = point, .message_s = message_s};
   x.own_s = ZP_NEW_ARRAY(s->arena, double, point->choice.pipeline);

@@ -32,6 +32,39 @@ zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequenc
   return modes;
 }
 
+/* The mode of all stages where a file pins how many of their layers recompute: whole layers, or what it says. */
+static zp_stage_mode mode_of_layers(const zp_constraints *c) {
+  bool full = zp_limit_allows(&c->recompute, ZP_RECOMPUTE_FULL);
+  bool split = c->recompute_shard.set && !zp_limit_allows(&c->recompute_shard, 0);
+  return zp_stage_mode_of(full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_SELECTIVE, split);
+}
+
+static zp_stage_mode mode_of_rest(const zp_constraints *c) {
+  return c->recompute_rest.set && !zp_limit_allows(&c->recompute_rest, ZP_RECOMPUTE_NONE) ? ZP_RECOMPUTE_SELECTIVE
+                                                                                          : ZP_RECOMPUTE_NONE;
+}
+
+zp_mode_set zp_pinned_modes(const zp_constraints *c) {
+  zp_mode_set modes = 0;
+  for (int i = 0; i < c->stage_recompute.len; i++) modes |= zp_set_of_mode(c->stage_recompute.data[i]);
+  if (c->recompute_layers.len == 0) return modes;
+  if (modes == 0) modes = zp_set_of_mode(mode_of_layers(c));
+  return modes | zp_set_of_mode(mode_of_rest(c));
+}
+
+void zp_pin_modes(zp_arena *arena, const zp_constraints *c, zp_choice *choice) {
+  choice->recompute = zp_stage_mode_recompute(mode_of_layers(c));
+  choice->recompute_shard = zp_stage_mode_split(mode_of_layers(c));
+  if (c->stage_recompute.len) zp_choice_set_modes(choice, c->stage_recompute.data);
+  if (c->recompute_layers.len == 0) return;
+  zp_stage_mode rest = mode_of_rest(c);
+  choice->mix = ZP_NEW_ARRAY(arena, zp_stage_mix, choice->pipeline);
+  for (int s = 0; s < choice->pipeline; s++) {
+    int64_t layers = c->recompute_layers.data[c->recompute_layers_listed ? s : 0];
+    choice->mix[s] = (zp_stage_mix){zp_choice_mode(choice, s) == rest ? ZP_ALL_LAYERS : layers, rest};
+  }
+}
+
 bool zp_some_state_may_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (in->may_leave[i]) return true;

@@ -20,12 +20,8 @@
 
 static zp_mode_set modes_of(const zp_search_cache *s, const zp_choice *choice) {
   int excluded;
-  zp_mode_set modes = zp_allowed_modes(s->in, choice->tensor, choice->sequence, &excluded);
-  for (int i = 0; i < s->in->constraints->stage_recompute.len; i++) {
-    if (i == 0) modes = 0;
-    modes |= zp_set_of_mode(s->in->constraints->stage_recompute.data[i]);
-  }
-  return modes;
+  zp_mode_set pinned = zp_pinned_modes(s->in->constraints);
+  return pinned ? pinned : zp_allowed_modes(s->in, choice->tensor, choice->sequence, &excluded);
 }
 
 static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {

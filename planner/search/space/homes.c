@@ -121,7 +121,7 @@ static void add_point(zp_search_progress *progress, const zp_point *point) {
  * more, and with several chunks a stage and any state off the device. */
 static bool has_one_mode(zp_search_cache *s, const zp_point *all, int leaving) {
   bool moves = leaving == ZP_STATE_ACTIVATIONS || (leaving < ZP_STATE_COUNT && zp_chunks(&all->choice) > 1);
-  return !all->choice.stage_recompute && (moves || !zp_modes_are_ordered(s, all));
+  return !zp_choice_has_modes(&all->choice) && (moves || !zp_modes_are_ordered(s, all));
 }
 
 /* ---- families ---- */
@@ -214,7 +214,7 @@ static void keep_family(zp_search_progress *progress, zp_point *family) {
 
 zp_mode_points zp_find_modes(zp_search_cache *s, const zp_point *all) {
   zp_mode_points p = {.all = *all};
-  for (int i = 0; i < all->n_modes && !all->choice.stage_recompute; i++)
+  for (int i = 0; i < all->n_modes && !zp_choice_has_modes(&all->choice); i++)
     zp_search_point(s, &all->choice, zp_set_of_mode(s->variants.data[all->modes[i]].mode), &p.one[i]);
   return p;
 }

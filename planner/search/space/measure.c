@@ -195,8 +195,27 @@ static void add_range(zp_part_seconds *sum, const zp_variant *v, int segment, in
   if (to > 0) add_pieces(sum, &v->piece_s[zp_pieces_find(pieces, segment, 0, to)], 1);
 }
 
+static zp_part_seconds mixed_seconds(const zp_variant *v, int64_t first, int64_t end) {
+  int64_t middle = zp_stage_rest(v, first, end);
+  zp_variant own = *v;
+  own.rest = NULL;
+  zp_part_seconds sum = {0};
+  if (middle > first) sum = zp_stage_seconds(&own, first, middle);
+  if (middle == end) return sum;
+  zp_part_seconds rest = zp_stage_seconds(v->rest, middle, end);
+  add_pieces(&sum, &rest, 1);
+  return sum;
+}
+
+double zp_stage_work(const zp_variant *v, int64_t first, int64_t end) {
+  if (!v->rest) return v->prefix_s[end] - v->prefix_s[first];
+  int64_t middle = zp_stage_rest(v, first, end);
+  return v->prefix_s[middle] - v->prefix_s[first] + (v->rest->prefix_s[end] - v->rest->prefix_s[middle]);
+}
+
 zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end) {
   assert(v->prefix_s && first < end && end <= v->lowered->n_units);
+  if (v->rest) return mixed_seconds(v, first, end);
   if (!v->fine)
     return (zp_part_seconds){v->prefix_s[end] - v->prefix_s[first], v->forward_s[end] - v->forward_s[first],
                              v->input_s[end] - v->input_s[first]};

@@ -28,13 +28,13 @@ bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set m
     lowered |= one;
     insert_mode(s, point, variant);
   }
-  if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
+  if (!lowered || (zp_choice_has_modes(choice) && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
   point->work_s = v->all_s.work;
   point->longest_s = v->longest_s;
   point->every_cut = zp_every_chunk_cut(s, point);
-  if (choice->stage_recompute) return true;
+  if (zp_choice_has_modes(choice)) return true;
   v = &s->variants.data[point->modes[0]];
   point->choice.recompute = zp_stage_mode_recompute(v->mode);
   point->choice.recompute_shard = zp_stage_mode_split(v->mode);
@@ -73,19 +73,46 @@ bool zp_modes_are_ordered(zp_search_cache *s, const zp_point *point) {
 }
 
 /* Index among the modes of the point. */
-static int pinned_mode(const zp_search_cache *s, const zp_point *point, int stage) {
+static int index_of_mode(const zp_search_cache *s, const zp_point *point, zp_stage_mode mode) {
   int i = 0;
-  while (s->variants.data[point->modes[i]].mode != point->choice.stage_recompute[stage]) i++;
+  while (s->variants.data[point->modes[i]].mode != mode) i++;
   return i;
+}
+
+static int pinned_mode(const zp_search_cache *s, const zp_point *point, int stage) {
+  return index_of_mode(s, point, zp_choice_mode(&point->choice, stage));
 }
 
 static const zp_variant *variant_of_mode(zp_search_cache *s, const zp_point *point, int mode, int stage) {
   return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[mode]], stage);
 }
 
+/* The chunk with the most layers. */
+static int64_t most_layers(const zp_point *point, const zp_lowered *lowered, const zp_units *part) {
+  int64_t most = 0;
+  for (int k = 0; k < zp_chunks(&point->choice); k++) {
+    int64_t layers = zp_stage_layers(lowered, part[k].first, part[k].first + part[k].count);
+    if (layers > most) most = layers;
+  }
+  return most;
+}
+
+/* What a stage runs whose mix of modes is pinned: one of the two modes where all of its layers are in it. */
+static const zp_variant *pinned_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part) {
+  const zp_variant *first = variant_of_mode(s, point, pinned_mode(s, point, stage), stage);
+  int64_t layers = zp_choice_layers(&point->choice, stage);
+  if (layers == ZP_ALL_LAYERS || layers >= most_layers(point, first->lowered, part)) return first;
+  const zp_variant *rest = variant_of_mode(s, point, index_of_mode(s, point, point->choice.mix[stage].rest), stage);
+  return layers == 0 ? rest : zp_mixed_variant(s, first, rest, layers);
+}
+
 const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits) {
-  bool pinned = point->choice.stage_recompute;
+  bool pinned = zp_choice_has_modes(&point->choice);
+  if (point->choice.mix) {
+    const zp_variant *own = pinned_variant(s, point, stage, part);
+    return zp_lowered_fits(s, point, own->lowered, stage, part, limits) ? own : NULL;
+  }
   int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
   int mode = zp_first_mode_that_fits(s, point, first, end, stage, part, limits);
   return mode < 0 ? NULL : variant_of_mode(s, point, mode, stage);
@@ -96,7 +123,9 @@ bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits 
   zp_units part[ZP_MOST_CHUNKS];
   for (int i = 0; i < point->choice.pipeline; i++) {
     zp_parts_of_stage(&point->choice, i, cut, part);
-    if (point->choice.stage_recompute)
+    if (point->choice.mix)
+      stage[i] = pinned_variant(s, point, i, part);
+    else if (point->choice.stage_recompute)
       stage[i] = variant_of_mode(s, point, pinned_mode(s, point, i), i);
     else if (point->n_modes == 1)
       stage[i] = zp_on_stage(s, &point->choice, zp_variant_of(s, point), i);
@@ -107,11 +136,24 @@ bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits 
   return true;
 }
 
+static zp_stage_mix *unmixed(zp_search_cache *s, const zp_variant *const *stage, int stages) {
+  zp_stage_mix *mix = ZP_NEW_ARRAY(s->arena, zp_stage_mix, stages);
+  for (int i = 0; i < stages; i++) mix[i] = (zp_stage_mix){ZP_ALL_LAYERS, stage[i]->mode};
+  return mix;
+}
+
 zp_choice zp_choice_of_cut(zp_search_cache *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage) {
   zp_choice choice = point->choice;
   zp_stage_mode *modes = ZP_NEW_ARRAY(s->arena, zp_stage_mode, choice.pipeline);
-  for (int i = 0; i < choice.pipeline; i++) modes[i] = stage[i]->mode;
+  zp_stage_mix *mix = NULL;
+  for (int i = 0; i < choice.pipeline; i++) {
+    modes[i] = stage[i]->mode;
+    if (!stage[i]->rest) continue;
+    if (!mix) mix = unmixed(s, stage, choice.pipeline);
+    mix[i] = (zp_stage_mix){stage[i]->layers, stage[i]->rest->mode};
+  }
   choice.cut = cut;
+  choice.mix = mix;
   zp_choice_set_modes(&choice, modes);
   return choice;
 }

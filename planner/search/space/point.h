@@ -41,9 +41,9 @@ typedef enum zp_refinement {
 
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
-  zp_choice
-      choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
-  int variant; /* index, of all modes together; none yet before ZP_REFINE_INSIDE */
+  zp_choice choice; /* cut: NULL; recompute: only where one mode is possible; stage_recompute and mix: only where they
+                       are pinned */
+  int variant;      /* index, of all modes together; none yet before ZP_REFINE_INSIDE */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
   bool stands_for_chunks;            /* its variant has the loss at once, and is asked for those in chunks (losses.c) */
   bool every_cut;                    /* of several chunks a stage are considered; else stated ones (chunk_cut.c) */

@@ -57,6 +57,17 @@ void zp_make_sums(zp_search_cache *s, int variant);
  * prefix_s. Requires: sums, first < end. */
 zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end);
 
+/* Its work, where that of a unit is as prefix_s has it. */
+double zp_stage_work(const zp_variant *v, int64_t first, int64_t end);
+
+/* ---- mixed.c ---- */
+/* Layers in a range of units: of repeats, a piece of one counts as a layer. */
+int64_t zp_stage_layers(const zp_lowered *lowered, int64_t first, int64_t end);
+/* The unit from which on a range's layers run the mixed variant's rest. */
+int64_t zp_stage_rest(const zp_variant *mixed, int64_t first, int64_t end);
+/* The variant of a mixed stage, made on demand. Requires: sums of both. */
+const zp_variant *zp_mixed_variant(zp_search_cache *s, const zp_variant *first, const zp_variant *rest, int64_t layers);
+
 /* ---- modes.c ---- */
 /* zp_search_point for bounds of all units together: its variants may have no seconds of the first units. */
 bool zp_measure_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);

@@ -235,24 +235,24 @@ static void try_modes(zp_search_progress *progress, zp_choice choice, zp_mode_se
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
 static void try_pinned_modes(zp_search_progress *progress, zp_choice choice) {
   const zp_constraints *c = progress->in->constraints;
-  bool possible = choice.pipeline == c->stage_recompute.len;
-  zp_mode_set modes = 0;
-  for (int i = 0; i < c->stage_recompute.len; i++) {
-    modes |= zp_set_of_mode(c->stage_recompute.data[i]);
-    if (choice.tensor == 1 && zp_stage_mode_split(c->stage_recompute.data[i])) possible = false;
-  }
+  zp_mode_set modes = zp_pinned_modes(c);
+  bool possible = c->stage_recompute.len == 0 || choice.pipeline == c->stage_recompute.len;
+  if (c->recompute_layers_listed && choice.pipeline != c->recompute_layers.len) possible = false;
+  for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
+    if (choice.tensor == 1 && zp_stage_mode_split((zp_stage_mode)mode) && modes & zp_set_of_mode((zp_stage_mode)mode))
+      possible = false;
   if (!possible) {
     zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
     return;
   }
-  zp_choice_set_modes(&choice, c->stage_recompute.data);
+  zp_pin_modes(progress->s->arena, c, &choice);
   try_modes(progress, choice, modes);
 }
 
 void zp_open_modes(zp_search_progress *progress, const zp_point *point) {
   zp_choice choice = point->choice;
   progress->expanding_s = point->bound_s;
-  if (progress->in->constraints->stage_recompute.len) {
+  if (zp_pinned_modes(progress->in->constraints)) {
     try_pinned_modes(progress, choice);
     return;
   }

@@ -15,6 +15,10 @@ bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool 
 bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
+/* The modes of all stages and layers where the plan block pins them; none: it does not. */
+zp_mode_set zp_pinned_modes(const zp_constraints *constraints);
+/* The choice's stages get them. Requires: they are pinned, for so many stages. */
+void zp_pin_modes(zp_arena *arena, const zp_constraints *constraints, zp_choice *choice);
 /* May parts of some class leave the device in a plan of the space? */
 bool zp_some_state_may_leave(const zp_search_input *in);
 

@@ -260,6 +260,11 @@ int zp_search_variant(zp_search_cache *s, const zp_choice *c, zp_mode_set modes)
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
+static const zp_variant *find_of_mode(const zp_search_cache *s, const zp_variant *like, zp_stage_mode mode,
+                                      zp_node_set types) {
+  return &s->variants.data[find_variant(s, like, zp_set_of_mode(mode), types)];
+}
+
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *c) {
   const zp_variant like = variant_like(s, c, zp_find_groups(s, c->tensor));
   const zp_stage_nodes_memo *nodes = zp_has_types(s) ? zp_find_stage_nodes(s, c) : NULL;
@@ -269,8 +274,12 @@ const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *c) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
     zp_node_set types = nodes ? nodes->types[stage] : 0;
     if (nodes && stage > 0 && types != nodes->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
-    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, &like, zp_set_of_mode(mode), types)].lowered;
+    if (!of_mode[mode]) of_mode[mode] = find_of_mode(s, &like, mode, types)->lowered;
     stages[stage] = of_mode[mode];
+    if (zp_choice_layers(c, stage) == ZP_ALL_LAYERS) continue;
+    const zp_variant *first = find_of_mode(s, &like, mode, types),
+                     *rest = find_of_mode(s, &like, c->mix[stage].rest, types);
+    stages[stage] = zp_mixed_variant(s, first, rest, zp_choice_layers(c, stage))->lowered;
   }
   return stages;
 }

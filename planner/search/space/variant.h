@@ -56,6 +56,10 @@ typedef struct zp_variant {
   zp_flat elements;         /* parameters of the whole model on one tensor rank, shared ones once */
   int64_t saved_bytes;      /* of one micro-batch in all units */
   int64_t saved_for_loss;   /* of these in the units whose graph has the loss */
+  /* Mixed stages (mixed.c): what their layers after the first `layers` of a chunk run; else NULL. Its own sums are
+   * those of the first ones' mode: zp_stage_seconds and zp_stage_work have both. */
+  const struct zp_variant *rest;
+  int64_t layers;
 } zp_variant;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */

@@ -185,13 +185,17 @@ void zpr_reduce(zpr *c, const zpk_reduce_args *args);
 void zpr_reduce_grad(zpr *c, const zpk_reduce_args *args);
 /* y[b] is x[b] turned over, of x[samples, rows, cols]. */
 void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t cols, void *y);
-/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes, bias_lines as many lines; kernels run
+/* args->workspace holds zpr_attention_shares of zpk_attention_workspace bytes, bias_lines as many lines; kernels run
  * one BLAS thread each. On a GPU with attention on tensor cores it is zpd_attention.facts of backward; else it may be
  * NULL. args->lengths lies where the tensors do. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
-/* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */
+/* Never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8
+/* Shares of attention's workspace, whatever the number of threads: a task is a sample's head of keys. */
+static inline int64_t zpr_attention_shares(int64_t samples, int64_t kv_heads) {
+  return samples * kv_heads < ZPR_MAX_WORKERS ? samples * kv_heads : ZPR_MAX_WORKERS;
+}
 /* Cross-entropy over `classes` classes. loss: which one of the program's; lengths: as for zpk_ce_stats, or NULL. */
 void zpr_ce_stats(zpr *c, int loss, const void *logits, int64_t V, int64_t first_col, int64_t classes,
                   const int32_t *labels, const int32_t *lengths, int64_t rows, void *stat);

@@ -42,6 +42,9 @@ zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_so
 /* Is it a key that --set takes without a prefix: one of `plan` or `train`? For another tool's word for one, *note says
  * what to write here; NULL otherwise. */
 bool zp_is_setting_key(const char *word, const char **note);
+/* Another tool's word, whatever its capitals: what to write here, or that it is not built. NULL: it is not known. */
+const char *zp_foreign_word(const char *word);
+bool zp_help_foreign(zp_diag *d, const char *word); /* adds that to a message, where there is something */
 /* Does the setting "tensor<=8" speak of the plan, and not of the training or the machine? */
 bool zp_is_plan_setting(const char *setting);
 

@@ -392,6 +392,12 @@ typedef struct zp_constraints {
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */
   zp_span stage_recompute_span;
+  /* Layers of a stage that recompute, the first ones of every chunk: of every stage, or one number for all; empty: all
+   * layers. Of the others `recompute_rest` says what they recompute: none, selective; unset: none. */
+  ZP_VEC(int64_t) recompute_layers;
+  bool recompute_layers_listed; /* of every stage: `pipeline` then is their number */
+  zp_span recompute_layers_span;
+  zp_limit recompute_rest;
   zp_limit schedule; /* values of zp_schedule */
   zp_limit chunks;   /* interleaving: model chunks a stage */
   zp_limit sequence; /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,

@@ -17,6 +17,16 @@ typedef struct zp_home {
 
 enum { ZP_MOST_LOSS_CHUNKS = 256 };
 
+/* How the layers of a stage divide where they do not all recompute alike: of every chunk of the stage the first
+ * `layers` recompute as the stage's mode says, the others as `rest` does (Megatron-LM's block method). A piece of a
+ * layer counts as one; what stands outside repeats is never recomputed and not counted. ZP_ALL_LAYERS: they are alike,
+ * and `rest` is the stage's mode. */
+#define ZP_ALL_LAYERS INT64_MAX
+typedef struct zp_stage_mix {
+  int64_t layers;
+  zp_stage_mode rest;
+} zp_stage_mix;
+
 /* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
  * recomputed or offloaded. */
 typedef struct zp_choice {
@@ -43,6 +53,7 @@ typedef struct zp_choice {
   zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
                                    * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
                                    * zp_choice_mode reads either. */
+  zp_stage_mix *mix;              /* [pipeline]; NULL: the layers of every stage are alike */
   /* An order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed. */
   const struct zp_own_order *own_order;
   int64_t *cut; /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
@@ -119,8 +130,20 @@ static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
 }
+/* Layers of a stage that recompute as its mode says: ZP_ALL_LAYERS where it is not mixed. */
+static inline int64_t zp_choice_layers(const zp_choice *choice, int stage) {
+  return choice->mix ? choice->mix[stage].layers : ZP_ALL_LAYERS;
+}
+/* Do stages, or layers of one, recompute differently? */
+static inline bool zp_choice_has_modes(const zp_choice *choice) { return choice->stage_recompute || choice->mix; }
+/* Does some stage, or do some of its layers, run in that mode? */
+bool zp_choice_runs_mode(const zp_choice *choice, int stage, zp_stage_mode mode);
 /* Sets the modes of all stages in their one normal form: stage_recompute only where they differ. Borrows `mode`. */
 void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode);
+/* Sets the mixes of all stages in their one normal form: mix only where one is. Borrows `mix`. */
+void zp_choice_set_mix(zp_choice *choice, zp_stage_mix *mix);
+/* "full", "full on 3 layers, none on the others"; arena, or static. */
+const char *zp_stage_mode_words(zp_arena *arena, const zp_choice *choice, int stage);
 /* With its own cut and modes. Arena. */
 zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 

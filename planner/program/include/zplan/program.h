@@ -135,6 +135,10 @@ typedef struct zp_lowered {
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
+  /* Mixed stages (zp_stage_mix): what their layers after the first `layers` of a chunk run; else NULL. All but kept
+   * values, and the steps that these come from, is the same. */
+  struct zp_lowered *rest;
+  int64_t layers;
   int loss_chunks;   /* parts of the tokens that the loss is made by; 1: all at once, in forward */
   bool splits;       /* backward is there in two parts, too, and what waits between them is counted */
   zp_arena *outline; /* as zp_procedures_for has it */
@@ -156,6 +160,7 @@ typedef struct zp_lowered {
 
 typedef struct zp_run { /* consecutive iterations of one segment, or one of a piece, on a stage */
   int segment;
+  bool rest;            /* they run the stage's zp_lowered.rest */
   int64_t first, count; /* iterations of the segment */
   int chunk;            /* of the stage: 0 .. chunks-1 */
   zp_flat base;         /* element offset of the first instance in the flat buffers */
@@ -166,6 +171,17 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
+/* What the iterations run, with the lowering of their stage. */
+static inline const zp_lowered *zp_run_lowered(const zp_lowered *lowered, const zp_run *run) {
+  return run->rest ? lowered->rest : lowered;
+}
+static inline const zp_segment_program *zp_run_segment(const zp_lowered *lowered, const zp_run *run) {
+  return &zp_run_lowered(lowered, run)->segments[run->segment];
+}
+static inline zp_stage_mode zp_run_mode(const zp_lowered *lowered, const zp_run *run) {
+  const zp_lowered *runs = zp_run_lowered(lowered, run);
+  return zp_stage_mode_of(runs->recompute, runs->recompute_shard);
+}
 /* Where the parameters of one iteration begin in the flat buffers: elements. */
 static inline int64_t zp_run_at(const zp_run *run, zp_param_kind kind, int64_t iteration) {
   return run->base.of[kind] + iteration * run->stride.of[kind];
@@ -304,13 +320,16 @@ zp_lowered *zp_lower_for(zp_arena *arena, const zp_spec *spec, const zp_sharding
  * *reason (arena) when no layer of the model can be cut, or not with this sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const zp_lowered_list *before,
                             const char **reason);
+/* The lowering of a mixed stage: `first`, with `rest` for what comes after so many layers of a chunk. Both borrowed. */
+zp_lowered *zp_lower_mixed(zp_arena *arena, const zp_lowered *first, zp_lowered *rest, int64_t layers);
 /* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
  * shared, and all that is packed. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two
  * live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
-/* What every stage of a choice with the tensor degree of the sharding runs: one zp_lowered for every mode and set of
- * node types that occurs. Backward is in two parts where the choice's schedule splits it, and only there. [pipeline],
- * arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
+/* What every stage of a choice with the tensor degree of the sharding runs: one zp_lowered for every mode, mix of modes
+ * and set of node types that occurs. Backward is in two parts where the choice's schedule splits it, and only there.
+ * [pipeline], arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that
+ * stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
@@ -437,7 +456,7 @@ zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowe
 zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The program of a choice without order tables: for what looks at the stages alone. */
 zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
-/* A segment as stages of that mode run it; NULL when no stage does. */
+/* A segment as stages, or layers of one, of that mode run it; NULL when none does. */
 const zp_segment_program *zp_program_segment(const zp_program *program, int segment, zp_stage_mode mode);
 static inline const zp_lowered *zp_program_lowered(const zp_program *program, int stage) {
   assert(zp_choice_has_stage(&program->choice, stage));

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words of other tools that mean the same wherever they are written: as a key of any block, as a value, as a name, with
+ * `--set` or as an option. Words of one block alone stand in its table (spec/). */
+#include <ctype.h>
+#include <string.h>
+#include <zplan/sema.h>
+
+#define CONTEXT "ranks that share the positions of a sample are `context = 2`, in the `plan` block"
+#define RING "there is no ring: `context = 2` in the `plan` block divides the positions and exchanges heads (Ulysses)"
+#define SEQUENCE                                                                                                       \
+  "norms split along the sequence over tensor ranks are `sequence = true`, in the `plan` block; ranks that share the " \
+  "positions of a sample are `context = 2`"
+#define NO_ETP                                                                                                         \
+  "not built: tensor ranks divide the experts as the plan says, with no degree of their own; `expert = 2` spreads "    \
+  "them over data ranks"
+#define ZERO(stage)                                                                                                    \
+  "that is `zero = " stage "`, in the `plan` block; `shard` is the number of ranks that divide the state"
+#define CHUNKS                                                                                                         \
+  "several parts of the model a stage are `schedule = \"interleaved\"` with `chunks = 2`, in the `plan` block"
+#define DROPLESS "write `capacity = dropless` in the model's `top_k_gate`: every expert's product has its own rows"
+#define EXCHANGE "not built: rows of experts travel in one exchange over the `expert` ranks, which the plan chooses"
+#define TILED "write `attention(q, k, v, heads = 8)`: it is computed in tiles, and scores are never whole"
+#define NO_DUALPIPE                                                                                                    \
+  "not built; of schedules with two chunks a stage in a V there is `schedule = \"zb_v\"`, in the `plan` block"
+#define OFFLOAD(state) "write `offload[" state "] = \"cpu\"` or `\"nvme\"`, in the `plan` block"
+#define PRECISION(word) "write `precision = \"" word "\"`, in the `train` block"
+#define NO_SLICES                                                                                                      \
+  "not built: a micro-batch has whole samples; `context = 2` in the `plan` block divides them over ranks"
+
+static const struct {
+  const char *word, *help;
+} words[] = {
+    {"cp_size", CONTEXT},
+    {"context_parallelism", CONTEXT},
+    {"context_parallel_degree", CONTEXT},
+    {"ulysses", CONTEXT},
+    {"ulysses_degree", CONTEXT},
+    {"ulysses_sequence_parallel_size", CONTEXT},
+    {"ds_sequence_parallel_size", CONTEXT},
+    {"ring_attention", RING},
+    {"ring_attn", RING},
+    {"ring_degree", RING},
+    {"cp_comm_type", RING},
+    {"sp", SEQUENCE},
+    {"sp_size", SEQUENCE},
+    {"sequence_parallel", SEQUENCE},
+    {"sequence_parallel_size", SEQUENCE},
+    {"tensor_parallelism", "that is `tensor = 2`, in the `plan` block"},
+    {"pipeline_parallelism", "that is `pipeline = 2`, in the `plan` block"},
+    {"data_parallelism", "that is `data = 2`, in the `plan` block"},
+    {"expert_parallelism", "that is `expert = 2`, in the `plan` block"},
+    {"ep_size", "that is `expert = 2`, in the `plan` block"},
+    {"etp", NO_ETP},
+    {"expert_tensor_parallel_size", NO_ETP},
+    {"ddp", ZERO("0")},
+    {"zero1", ZERO("1")},
+    {"distributed_optimizer", ZERO("1")},
+    {"use_distributed_optimizer", ZERO("1")},
+    {"zero2", ZERO("2")},
+    {"shard_grad_op", ZERO("2")},
+    {"zero3", ZERO("3")},
+    {"fsdp", ZERO("3")},
+    {"fsdp2", ZERO("3")},
+    {"full_shard", ZERO("3")},
+    {"fully_shard", ZERO("3")},
+    {"use_megatron_fsdp", ZERO("3")},
+    {"vp", CHUNKS},
+    {"vpp", CHUNKS},
+    {"vp_size", CHUNKS},
+    {"virtual_pipeline", CHUNKS},
+    {"virtual_pipeline_model_parallel_size", CHUNKS},
+    {"num_layers_per_virtual_pipeline_stage", CHUNKS},
+    {"dualpipev", NO_DUALPIPE},
+    {"dualpipe_v", NO_DUALPIPE},
+    {"dualpipe", NO_DUALPIPE},
+    {"seq1f1b", NO_SLICES},
+    {"num_microbatches", "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"},
+    {"grad_accum", "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"},
+    {"flash_attention", TILED},
+    {"flash_attention_2", TILED},
+    {"flash_attn", TILED},
+    {"use_flash_attn", TILED},
+    {"sdpa", TILED},
+    {"deepep", EXCHANGE},
+    {"hybridep", EXCHANGE},
+    {"moe_token_dispatcher_type", EXCHANGE},
+    {"moe_enable_deepep", EXCHANGE},
+    {"dropless_moe", DROPLESS},
+    {"megablocks", DROPLESS},
+    {"grouped_gemm", DROPLESS},
+    {"moe_grouped_gemm", DROPLESS},
+    {"capacity_factor", "it is an argument in the model: `top_k_gate(scores, k = 2, capacity = 1.25)`"},
+    {"moe_expert_capacity_factor", "it is an argument in the model: `top_k_gate(scores, k = 2, capacity = 1.25)`"},
+    {"cpu_offload", OFFLOAD("optimizer")},
+    {"offload_optimizer", OFFLOAD("optimizer")},
+    {"optimizer_cpu_offload", OFFLOAD("optimizer")},
+    {"zero_offload", OFFLOAD("optimizer")},
+    {"offload_param", OFFLOAD("params")},
+    {"zero_infinity", OFFLOAD("params")},
+    {"cpu_offloading", OFFLOAD("activations")},
+    {"bf16", PRECISION("mixed_bf16")},
+    {"fp16", PRECISION("mixed_fp16")},
+    {"fp8_hybrid", PRECISION("mixed_fp8")},
+    {"fp8", PRECISION("mixed_fp8")},
+    {"mxfp8", PRECISION("mixed_mxfp8")},
+    {"nvfp4", PRECISION("mixed_nvfp4")},
+    {"fp4", PRECISION("mixed_nvfp4")},
+    {"fp8_blockwise",
+     "not built: scales of blocks of 128; `precision = \"mixed_fp8\"` has one a tensor, `\"mixed_mxfp8\"` "
+     "one for 32 values"},
+    {"sharp", "not built: sums inside switches of the network are neither planned nor trained"},
+    {"nccl_sharp", "not built: sums inside switches of the network are neither planned nor trained"},
+};
+
+static bool is_spelt(const char *written, const char *word) {
+  for (; *written && *word; written++, word++) {
+    char c = *written == '-' ? '_' : (char)tolower((unsigned char)*written);
+    if (c != *word) return false;
+  }
+  return *written == *word;
+}
+
+const char *zp_foreign_word(const char *word) {
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (is_spelt(word, words[i].word)) return words[i].help;
+  return NULL;
+}
+
+bool zp_help_foreign(zp_diag *d, const char *word) {
+  const char *help = zp_foreign_word(word);
+  if (help) zp_diag_help(d, "%s", help);
+  return help;
+}
