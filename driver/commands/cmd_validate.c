@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zplan validate: predicts every run of measured tables and prints how far off the predictions are. Devices come from
- * the library's hw.dz, the same that plans use. */
+/* zplan validate: predicts every run of measured tables and prints how far off the predictions are. Devices and blocks
+ * of models come from the library, the same that plans use. */
 #include "driver.h"
 #include <zplan/validate.h>
 
@@ -18,29 +18,41 @@ static const char device_file[] =
     "cluster c { nodes = 1  node = std.hw.workstation(devices = 1 * std.hw.%s) }\n"
     "train { model = m  batch = 1  steps = 1  precision = \"mixed_fp16\"  optimizer = adam(lr = 1e-4) }\n";
 
-typedef struct device_cache {
+typedef struct library_cache {
   zp_run_state *run;
-  zp_strings names;
+  zp_strings names, texts;
   ZP_VEC(const zp_device *) devices;
-} device_cache;
+  ZP_VEC(zp_model *) models;
+} library_cache;
 
-static const zp_device *load_device(zp_run_state *run, const char *name) {
-  zp_diags *quiet = zp_diags_new(run->arena); /* an unknown device is the row's problem, told there */
-  zp_source_text source = {.path = "device.dz", .text = zp_format(run->arena, device_file, name)};
-  source.len = strlen(source.text);
+/* NULL where the text is not sound: the row's problem, told there. */
+static zp_spec *load_text(zp_run_state *run, const char *text) {
+  zp_source_text source = {.path = "row.dz", .text = text, .len = strlen(text)};
   zp_load_options options = {.library_dir = run->options.load.library_dir};
-  const zp_spec *spec = zp_load(run->arena, quiet, source.path, &source, 1, &options);
-  return spec ? &spec->cluster.node.device : NULL;
+  return zp_load(run->arena, zp_diags_new(run->arena), source.path, &source, 1, &options);
 }
 
 static const zp_device *look_up(void *user, const char *name) {
-  device_cache *cache = user;
+  library_cache *cache = user;
   for (int i = 0; i < cache->names.len; i++)
     if (strcmp(cache->names.data[i], name) == 0) return cache->devices.data[i];
-  const zp_device *device = load_device(cache->run, name);
+  const zp_spec *spec = load_text(cache->run, zp_format(cache->run->arena, device_file, name));
+  const zp_device *device = spec ? &spec->cluster.node.device : NULL;
   zp_push(cache->run->arena, &cache->names, name);
   zp_push(cache->run->arena, &cache->devices, device);
   return device;
+}
+
+/* Rows of one model share it. */
+static zp_model *write_model(void *user, const char *text) {
+  library_cache *cache = user;
+  for (int i = 0; i < cache->texts.len; i++)
+    if (strcmp(cache->texts.data[i], text) == 0) return cache->models.data[i];
+  zp_spec *spec = load_text(cache->run, text);
+  zp_model *model = spec ? spec->model : NULL;
+  zp_push(cache->run->arena, &cache->texts, text);
+  zp_push(cache->run->arena, &cache->models, model);
+  return model;
 }
 
 static const char *base_name(zp_arena *arena, const char *path) {
@@ -49,7 +61,7 @@ static const char *base_name(zp_arena *arena, const char *path) {
 }
 
 /* Reads one table and predicts its rows. False when something in it was malformed. */
-static bool add_table(zp_run_state *run, device_cache *cache, const char *path, zp_validation *validation) {
+static bool add_table(zp_run_state *run, library_cache *cache, const char *path, zp_validation *validation) {
   size_t len;
   const char *error = NULL, *text = zp_read_input(run->arena, path, &len, &error);
   const zp_measured_table *table =
@@ -62,8 +74,9 @@ static bool add_table(zp_run_state *run, device_cache *cache, const char *path, 
     zp_report(run->diags, ZP_Z0904, ZP_NO_SPAN, "%s: %s", path, table->ignored.data[i]);
   for (int i = 0; i < table->malformed.len; i++)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", path, table->malformed.data[i]);
+  const zp_run_library library = {.device = look_up, .model = write_model, .user = cache};
   for (int i = 0; i < table->runs.len; i++) {
-    zp_prediction row = zp_predict_run(run->arena, table, &table->runs.data[i], look_up, cache);
+    zp_prediction row = zp_predict_run(run->arena, table, &table->runs.data[i], &library);
     zp_push(run->arena, &validation->rows, row);
   }
   return table->malformed.len == 0;
@@ -72,7 +85,7 @@ static bool add_table(zp_run_state *run, device_cache *cache, const char *path, 
 int zp_cmd_validate(zp_run_state *run) {
   if (run->options.files.len == 0) return zp_usage_error("`zplan validate` wants at least one table of measured runs");
   zp_validation validation = {0};
-  device_cache cache = {.run = run};
+  library_cache cache = {.run = run};
   bool sound = true;
   for (int i = 0; i < run->options.files.len; i++)
     sound &= add_table(run, &cache, run->options.files.data[i], &validation);

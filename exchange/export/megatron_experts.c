@@ -55,7 +55,11 @@ void zp_megatron_experts(zp_megatron *m) {
   PUT_INT(EXPERTS, gpt->experts);
   PUT_INT(TOP_K, gpt->top_k);
   put_degrees(m);
-  PUT_TEXT(DISPATCHER, "alltoall");
+  bool drops = gpt->capacity * (double)gpt->top_k < (double)gpt->experts;
+  bool spread = zp_expert_ranks(m->e->choice) > 1 || m->e->choice->tensor > 1;
+  bool once = !drops && spread && zp_software_sends_once(m->e->spec->cluster.software, &m->e->spec->cluster);
+  PUT_TEXT(DISPATCHER, once ? "flex" : "alltoall");
+  if (once) PUT_TEXT(DISPATCHER_BACKEND, "deepep");
   if (!gpt->normalize) PUT(PRE_SOFTMAX);
   PUT_TEXT(BALANCING, gpt->balance > 0 ? "seq_aux_loss" : "none");
   if (gpt->balance > 0) PUT_REAL(BALANCE, gpt->balance);

@@ -86,6 +86,7 @@
   X(PAD_CAPACITY, "--moe-pad-expert-input-to-capacity", NONE, "core/transformer/transformer_config.py")                \
   X(DROP_POLICY, "--moe-token-drop-policy", TEXT, "core/transformer/transformer_config.py")                            \
   X(DISPATCHER, "--moe-token-dispatcher-type", TEXT, "core/transformer/transformer_config.py")                         \
+  X(DISPATCHER_BACKEND, "--moe-flex-dispatcher-backend", TEXT, "core/transformer/transformer_config.py")               \
   X(GROUPED_GEMM, "--moe-grouped-gemm", NONE, "core/transformer/transformer_config.py")                                \
   X(ITERATIONS, "--train-iters", INT, "training/config/training_config.py")                                            \
   X(OPTIMIZER, "--optimizer", TEXT, "training/arguments.py")                                                           \

@@ -101,6 +101,13 @@ static double cpu_product_s(const zp_machine *machine, double batch, double m, d
   return batch * 2 * m * n * k / (machine->flop_per_s * share(device_of(machine)->eff_matmul) * shape);
 }
 
+double zp_cost_product_compute(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n,
+                               double k, int float_bytes) {
+  assert(kind < ZP_PRODUCT_KINDS && float_bytes >= 2 && float_bytes <= 8 && !device_of(machine)->is_cpu);
+  bool some = batch > 0 && m > 0 && n > 0 && k > 0;
+  return some ? gpu_product_s(machine, kind, batch, m, n, k, float_bytes) : 0;
+}
+
 double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
                        int float_bytes) {
   assert(kind < ZP_PRODUCT_KINDS && float_bytes >= 2 && float_bytes <= 8);

@@ -63,6 +63,19 @@ static const zp_software profiles[] = {
          "gates and repeated heads are single operations of PyTorch (models/norms.py, models/llama/model.py of "
          "December "
          "2024, norm_type \"rmsnorm\" in train_configs; opened)"},
+    {.name = "automodel",
+     .source_words = {"Automodel"},
+     .engine = true,
+     .sm90_attention = SM90_ATTENTION_2025,
+     EAGER,
+     .communicators = PLAN_GROUPS,
+     .overlaps_data = true,
+     .loss_bytes = LOSS_PYTORCH,
+     .prints_allocator = true,
+     .interleaves = true,
+     .facts = "PyTorch FSDP2 and pipelining with Transformer Engine's linear layers, attention, norms and rotary "
+              "positions, experts by DeepEP (NVIDIA-NeMo/Automodel examples/benchmark/configs, "
+              "nemo_automodel/components/moe of November 2025, de7dff940; opened)"},
     {.name = "nanotron",
      .source_words = {"nanotron"},
      EAGER,

@@ -2,10 +2,6 @@
 /* Megatron-LM itself, by version. */
 #include "profiles.h"
 
-/* FlashAttention-3 on H100 in 16 bits: 1.5 to 2.0 times as fast as the second (arXiv 2407.08608, abstract; opened);
- * backward alone 1.5 to 1.75, and cuDNN's about as fast: from memory. Chosen within both. */
-#define SM90_ATTENTION_2025 1.6
-
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
@@ -19,6 +15,8 @@ static const zp_software profiles[] = {
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
      .dropless = true,
+     .own_experts = true,
+     .dispatcher = ZP_DISPATCH_NODES,
      .overlaps_tensor = true,
      .overlaps_data = true,
      .bucket_bytes = MCORE_BUCKET_BYTES,
@@ -27,7 +25,8 @@ static const zp_software profiles[] = {
      .interleaves = true,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
-              "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py)"},
+              "--moe-expert-capacity-factor drop and pad no token (core/transformer/transformer_config.py) and come by "
+              "--moe-token-dispatcher-type flex"},
     {.name = "megatron-core-2025",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"SimuMax"},

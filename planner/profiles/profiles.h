@@ -51,6 +51,10 @@ enum { COPIES_SHARD = 4, COPIES_WHOLE = 4 + 4 };
  * configs/system/b200_bf16_ceperm.json @4dcaae51; opened); the same calls of PyTorch on other GPUs. */
 #define COLLECTIVE_S 24e-6
 
+/* FlashAttention-3 on H100 in 16 bits: 1.5 to 2.0 times as fast as the second (arXiv 2407.08608, abstract; opened);
+ * backward alone 1.5 to 1.75, and cuDNN's about as fast: from memory. Chosen within both. */
+#define SM90_ATTENTION_2025 1.6
+
 /* What all eager PyTorch programs have in common. */
 #define EAGER                                                                                                          \
   .collective_s = COLLECTIVE_S, .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S,               \

@@ -11,26 +11,30 @@
  * Weights are cast once a step, and their casts are kept alongside them: in rows and, where products cannot read these
  * in columns, transposed (docs/features/low_precision_training: performance_considerations.rst; opened). FP8 on devices
  * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
- * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). */
+ * Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits largest value and
+ * cast, else one (the same page).
+ * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
+ * blocks of 128 are not timed there: rate 0, they are not planned for GPUs. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
 #include <assert.h>
 #include <stdlib.h>
 
-enum { ADA = 89, BLACKWELL = 100, AFTER_BLACKWELL = 120, ANY = 1000 };
+enum { ADA = 89, HOPPER = 90, BLACKWELL = 100, AFTER_BLACKWELL = 120, ANY = 1000 };
 
 static const struct {
   const char *recipe;
   double rate, cast_bytes, gathered;
   int first_arch, end_arch;
   bool overlaps;
-  int weight_32nds, weight_32nds_before_sm100;
+  int weight_32nds, weight_32nds_before_sm100, cast_kernels;
 } recipes[] = {
-    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64},
-    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64},
-    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0},
-    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0},
+    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1},
+    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3},
+    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0},
+    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2},
 };
 
 static int arch_of(const zp_device *device) {
@@ -56,18 +60,31 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
       if (arch < BLACKWELL) kept = recipes[i].weight_32nds_before_sm100;
     }
     if (!*software) return zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    if (recipes[i].rate == 0) return zp_format(arena, "products in %s have no published rates", recipe);
     if (!(*software)->engine)
       return zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name);
     zp_software *with = ZP_NEW(arena, zp_software);
     *with = **software;
     with->product_rate = recipes[i].rate;
     with->cast_bytes = recipes[i].cast_bytes;
+    with->cast_kernels = recipes[i].cast_kernels;
     with->gathered = recipes[i].gathered;
     with->overlaps_tensor &= recipes[i].overlaps;
     with->weight_32nds = kept;
     *software = with;
   }
   return NULL;
+}
+
+bool zp_software_has_nodes(const zp_cluster *cluster) {
+  for (int d = 0; d == 0 || d < cluster->groups.len; d++)
+    if (arch_of(device_at(cluster, d)) < HOPPER) return false;
+  return true;
+}
+
+bool zp_software_sends_once(const zp_software *software, const zp_cluster *cluster) {
+  return software && software->own_experts && software->dispatcher == ZP_DISPATCH_NODES &&
+         zp_software_has_nodes(cluster);
 }
 
 int zp_software_weight_32nds(const zp_software *software) { return software ? software->weight_32nds : 0; }

@@ -59,7 +59,7 @@ static const column bridge[] = {
 static const column automodel[] = {
     NEEDED("section", CELL_TEXT, notes, 0, 0), NEEDED("Model", CELL_TEXT, model, 0, 0),
     NEEDED("#GPUs", CELL_INT, gpus, 0, 1e6), NEEDED("GBS", CELL_COUNT, batch, 0, 1e8),
-    NEEDED("MBS", CELL_COUNT, microbatch, 0, 1e4), UNUSED("LBS"), UNUSED("GA"),
+    NEEDED("MBS", CELL_COUNT, microbatch, 0, 1e4), UNUSED("LBS"), INT("GA", flushes, 1e6, NULL),
     NEEDED("Seq Length", CELL_COUNT, seq, 0, 1e7), INT("TP", tensor, 1e6, NULL), INT("PP", pipeline, 1e6, NULL),
     INT("CP", context, 1e6, NULL), INT("EP", expert, 1e6, NULL), INT("VP", chunks, 1e5, NULL),
     INT("FSDP", shard, 1e6, NULL), UNUSED("Kernel Optimizations"),

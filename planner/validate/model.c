@@ -57,11 +57,25 @@ static void guess_plan(zp_buf *words, zp_measured *run) {
   assume(words, "batch", run->batch = run->microbatch * run->data);
 }
 
-/* Weights in the matrix products of one layer. */
-static double layer_weights(const zp_measured *run) {
-  double h = (double)run->hidden, kv = h * (double)run->kv_heads / (double)run->heads;
-  return 2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * (double)run->ffn;
+static double attention_weights(const zp_measured *run) {
+  double h = (double)run->hidden, n = (double)run->heads, head = run->head > 0 ? (double)run->head : h / n;
+  if (run->kv_rank <= 0) return 2 * h * head * (n + (double)run->kv_heads);
+  double rotary = (double)run->rotary_head, value = run->value_head > 0 ? (double)run->value_head : head - rotary;
+  double q = (double)run->q_rank, kv = (double)run->kv_rank;
+  return h * q + q * n * head + h * (kv + rotary) + kv * n * (head - rotary + value) + n * value * h;
 }
+
+/* Weights in the matrix products that a token passes in all layers. */
+static double all_weights(const zp_measured *run) {
+  double h = (double)run->hidden, matrices = run->gated ? 3 : 2, layers = (double)run->layers;
+  double dense = run->experts > 0 ? fmin(layers, (double)run->dense_layers) : layers, sparse = layers - dense;
+  double experts = (double)run->expert_ffn * (double)(run->top_k + run->shared_experts);
+  return layers * attention_weights(run) + dense * matrices * h * (double)run->ffn +
+         sparse * h * (matrices * experts + (double)run->experts);
+}
+
+/* Weights in the products of a layer of a dense model. */
+static double layer_weights(const zp_measured *run) { return all_weights(run) / (double)run->layers; }
 
 /* Parameters of the shape with so many KV heads as a multiple of those that the row says, with one table of tokens or
  * two, whichever is nearer. */
@@ -97,7 +111,7 @@ static void guess_kv_heads(zp_buf *words, zp_measured *run) {
 }
 
 const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run) {
-  if (run->heads && run->hidden % run->heads != 0)
+  if (run->heads && !run->head && run->hidden % run->heads != 0)
     return zp_format(arena, "heads is %lld, which does not divide hidden, %lld", (long long)run->heads,
                      (long long)run->hidden);
   if (run->kv_heads && run->heads && run->heads % run->kv_heads != 0)
@@ -105,6 +119,7 @@ const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run) {
                      (long long)run->heads);
   if (!run->layers || !run->hidden || !run->heads || !run->ffn || !run->vocab || run->parameters <= 0) return NULL;
   if (run->notes && strstr(run->notes, "the shape gives")) return NULL; /* which explains it */
+  if (run->experts > 0 || run->kv_rank > 0) return NULL;                /* whose parameters the graph counts */
   int64_t kv_heads = run->kv_heads ? run->kv_heads : run->gated ? nearest_kv_heads(run) : run->heads;
   double share = share_of_printed(run, kv_heads);
   if (fabs(share - 1) <= (run->gated ? NEAR_SHAPE : NEAR_LABEL)) return NULL;
@@ -123,6 +138,8 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
   int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);
   full.vocab = (full.vocab + multiple - 1) / multiple * multiple;
+  if (full.kv_rank && !full.value_head) full.value_head = full.head - full.rotary_head;
+  if (full.kv_rank && !full.kv_heads) full.kv_heads = full.heads;
   if (!full.kv_heads) guess_kv_heads(&words, &full);
   if (!full.intra_bytes_per_s) assume(&words, "GB/s in a node", (int64_t)((full.intra_bytes_per_s = 300e9) / 1e9));
   *assumed = words.len ? words.data : NULL;
@@ -143,10 +160,11 @@ static bool counts_lookups(const zp_measured *run) {
   return run->source && strstr(run->source, "nanotron") && (!ties_head(run) || run->pipeline > 1);
 }
 
-/* Matrix products of one sequence, forward: 2 FLOP per weight and token, 4 s^2 h a layer for full attention. */
+/* Matrix products of one sequence, forward: 2 FLOP per weight that it passes and token, 4 s^2 h a layer for full
+ * attention. */
 double zp_run_flop(const zp_measured *run, bool hardware) {
   double l = (double)run->layers, h = (double)run->hidden, s = (double)run->seq;
-  double layer = 2 * s * layer_weights(run) + 4 * s * s * h;
+  double layer = 2 * s * layer_weights(run) + 4 * s * s * (run->head > 0 ? (double)(run->heads * run->head) : h);
   double head = 2 * s * h * (double)run->vocab * (counts_lookups(run) ? 2 : 1);
   bool full = hardware && run->recompute && strcmp(run->recompute, "full") == 0;
   return (double)run->batch * ((full ? 4 : 3) * l * layer + 3 * head);
@@ -238,8 +256,9 @@ static void open_segment(builder *b, const char *name, int64_t count, bool carri
   b->graph = zp_model_add_segment(b->model, name, count, repeat, &carry, &carry_name, carries, ZP_NO_SPAN)->graph;
 }
 
-zp_model *zp_run_model(zp_arena *arena, const zp_measured *run) {
+zp_model *zp_run_model(zp_arena *arena, const zp_measured *run, const zp_run_library *library) {
   if (run->heads < 1 || run->hidden < 1) return NULL; /* nobody said, and there was nothing to guess them from */
+  if (zp_run_is_written(run)) return library->model ? library->model(library->user, zp_run_text(arena, run)) : NULL;
   builder b = {.run = run, .model = zp_model_new(arena, "measured"), .diags = zp_diags_new(arena), .segment = -1};
   zp_shape ids = matrix(ZP_DIM_B, run->seq);
   int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);

@@ -33,19 +33,6 @@ static bool precision_of(const zp_measured *run, zp_precision *precision) {
 /* Most micro-batches times stages that are simulated for one row. */
 enum { MOST_ACTIONS = 20000000 };
 
-/* ---- what is read and not predicted: an axis that the planner gets is a row less ---- */
-
-static bool has_experts(const zp_measured *run) { return run->experts > 0; }
-static bool has_adapters(const zp_measured *run) { return run->adapters; }
-
-static const struct {
-  bool (*holds)(const zp_measured *run);
-  const char *why;
-} left_out[] = {
-    {has_adapters, "adapters (LoRA) are not built from a table's columns"},
-    {has_experts, "experts are not built from a table's columns"},
-};
-
 /* Why the row is not a question for the planner; NULL when it is. */
 static const char *refuse(zp_arena *arena, const zp_measured *run) {
   zp_precision precision;
@@ -54,8 +41,6 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
   if (run->unlike) return run->unlike;
   if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
-  for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-    if (left_out[i].holds(run)) return left_out[i].why;
   if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
   double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
   if ((double)run->batch / run->data / microbatch * run->pipeline > MOST_ACTIONS)
@@ -81,12 +66,21 @@ static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
   return c;
 }
 
-static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device *device) {
+/* Experts of published runs are loaded evenly: their gates are made to (expert_recipes.def, sources.c), or take no more
+ * than an even share. */
+static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device *device,
+                        const zp_run_library *library) {
   zp_spec *spec = ZP_NEW(arena, zp_spec);
-  spec->model = zp_run_model(arena, run);
+  spec->model = zp_run_model(arena, run, library);
+  if (spec->model && run->experts) zp_model_route_evenly(spec->model);
   spec->cluster = cluster_of(run, device);
-  spec->train = (zp_train){
-      .batch = run->batch, .steps = 1, .optimizer = ZP_OPT_ADAM, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+  spec->train = (zp_train){.batch = run->batch / (run->flushes > 1 ? run->flushes : 1),
+                           .steps = 1,
+                           .optimizer = ZP_OPT_ADAM,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .clip = 1};
   (void)precision_of(run, &spec->train.precision); /* refused before */
   zp_constraints plan = {.memory_fraction = 1, .span = ZP_NO_SPAN};
   zp_push(arena, &spec->plans, plan);
@@ -125,12 +119,26 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
 /* Ranks that share the positions of a sample are data ranks to a choice. */
 static zp_choice degrees_of(const zp_measured *run) {
   int context = run->context > 1 ? run->context : 1;
+  /* tensor ranks divide whole experts, too: a published degree counts both */
+  bool both = run->expert > 1 && run->expert % run->tensor == 0;
+  int expert = both ? run->expert / run->tensor : run->expert;
   return (zp_choice){.tensor = run->tensor,
+                     .expert = run->experts && expert > 1 ? expert : 0,
                      .pipeline = run->pipeline,
                      .data = run->data * context,
                      .context = context > 1 ? context : 0,
                      .microbatch = 1,
                      .sequence = run->sequence && run->tensor > 1};
+}
+
+/* The pipeline is emptied several times, each with its part of the batch, before gradients are summed. */
+static void repeat_flushes(zp_estimate *e, int flushes) {
+  double *const repeated[] = {&e->compute_s,      &e->tensor_comm_s,   &e->expert_comm_s,
+                              &e->context_comm_s, &e->pipeline_comm_s, &e->bubble_s};
+  for (size_t i = 0; flushes > 1 && i < sizeof repeated / sizeof *repeated; i++) {
+    e->step_s += (flushes - 1) * *repeated[i];
+    *repeated[i] *= flushes;
+  }
 }
 
 /* Prices the run's plan at one micro-batch and interleaving. False with *why. */
@@ -156,10 +164,13 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   zp_lowered **stages = zp_lower_stages(q->arena, q->spec, q->sharding, &c, why);
   if (!stages) return false;
   zp_lowered *lowered = stages[0]; /* published runs recompute the same on all stages */
-  zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
+  zp_choice groups = c;
+  if (!run->experts) groups.context = 0;
+  zp_price_choice(lowered, &q->machine, &groups);
   zp_program *program = zp_program_make(q->arena, (const zp_lowered *const *)stages, &c);
   out->choice = program->choice;
   out->estimate = zp_simulate(q->arena, program, &q->machine);
+  repeat_flushes(&out->estimate, run->flushes);
   zp_software_memory memory = zp_software_peak(program, &q->machine, q->software, run->recompute != NULL);
   out->peak_bytes = memory.printed;
   out->fits = fits(program, &q->machine, memory.device);
@@ -225,23 +236,26 @@ static const char *join(zp_arena *arena, const char *a, const char *b) {
 }
 
 zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
-                             zp_device_lookup *lookup, void *user) {
-  assert(run && lookup);
+                             const zp_run_library *library) {
+  assert(run && library && library->device);
   zp_prediction p = {.run = run};
   zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
   if ((p.why_not = refuse(arena, &full))) return p;
   const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
-  const zp_device *device = lookup(user, name);
+  const zp_device *device = library->device(library->user, name);
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
   question q = {.arena = arena,
                 .run = &full,
-                .spec = spec_of(arena, &full, device),
+                .spec = spec_of(arena, &full, device, library),
                 .software = zp_software_of(run, &p.by_source)};
+  q.software = zp_software_with_experts(arena, &full, q.software);
   if (full.precision && (p.why_not = zp_software_with_recipe(arena, full.precision, &q.spec->cluster, &q.software)))
     return p;
   q.spec->cluster.trainer = q.software->trainer;
   q.spec->cluster.software = q.software;
-  if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
+  const char *unsound = zp_run_is_written(&full) ? "the library has no blocks for the model, or its shape is not sound"
+                                                 : "the model's shape is not sound";
+  if (!q.spec->model) return p.why_not = unsound, p;
   p.software = q.software->name;
   p.device = name;
   p.nodes = q.spec->cluster.nodes;

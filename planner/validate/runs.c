@@ -182,8 +182,9 @@ static void read_notes(zp_measured *run) {
       contains(notes, "activation partitioning") || (run->zero > 0 && contains(run->source, "1910.02054"));
   run->tflops_hardware = !contains(notes, "flops=MODEL");
   bool llama = contains(run->model, "Llama") || contains(run->model, "LLaMA");
-  run->gated = llama || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
-  run->rotary = llama || contains(notes, "ALiBi") || contains(notes, "rotary");
+  run->head_norms = contains(run->model, "Qwen3");
+  run->gated = llama || run->experts || run->kv_rank || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
+  run->rotary = llama || run->experts || run->kv_rank || contains(notes, "ALiBi") || contains(notes, "rotary");
 }
 
 /* Words that a cell may hold, ended by NULL; the empty cell is always sound. */
@@ -201,7 +202,13 @@ static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const offload[] = {"none", "opt_cpu", "opt_param_cpu", "nvme", NULL};
   static const char *const precision[] = {"bf16", "bfloat16", "fp16",        "float16",   "half",  "fp32",  "float32",
                                           "tf32", "fp8",      "fp8_current", "fp8_block", "mxfp8", "nvfp4", NULL};
+  static const char *const dispatcher[] = {"alltoall", "deepep", "hybridep", NULL};
+  static const char *const graphs[] = {"none", "gates", "parts", "whole", NULL};
+  static const char *const lora_of[] = {"all", "qkv", NULL};
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
+  if (!wrong) wrong = check_word(arena, "dispatcher", run->dispatcher, dispatcher);
+  if (!wrong) wrong = check_word(arena, "cuda_graphs", run->graphs, graphs);
+  if (!wrong) wrong = check_word(arena, "lora_of", run->lora_of, lora_of);
   if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);
   return wrong ? wrong : check_word(arena, "precision", run->precision, precision);
 }
@@ -226,6 +233,10 @@ static const char *check_groups(zp_arena *arena, const zp_measured *run) {
   if (run->experts && run->expert > 1 && run->experts % run->expert != 0)
     return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert, (long long)run->experts);
   if (run->experts && !run->top_k && !run->unlike) return "experts without top_k";
+  if (run->experts && !run->expert_ffn && !run->unlike) return "experts without expert_ffn";
+  bool columns = run->q_rank && run->head && run->rotary_head && run->rotary_head < run->head;
+  if (run->kv_rank && !run->unlike && !columns)
+    return "kv_rank without q_rank, or without the columns of a head, head_dim, and fewer of them for rotary_dim";
   if (run->shard > 1 && run->data && (int64_t)run->data * context % run->shard != 0)
     return zp_format(arena, "shard_group is %d, which does not divide %lld data ranks", run->shard,
                      (long long)run->data * context);

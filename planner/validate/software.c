@@ -64,3 +64,26 @@ const zp_software *zp_software_of(const zp_measured *run, bool *is_named) {
   if (!software) software = first(by_year, run);
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
 }
+
+static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
+
+const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *run, const zp_software *software) {
+  if (!run->experts) return software;
+  zp_software *with = ZP_NEW(arena, zp_software);
+  *with = *software;
+  with->own_experts = true;
+  with->dispatcher =
+      is(run->dispatcher, "deepep") || is(run->dispatcher, "hybridep") ? ZP_DISPATCH_NODES : ZP_DISPATCH_COPIES;
+  with->graphs = is(run->graphs, "whole")   ? ZP_GRAPHS_WHOLE
+                 : is(run->graphs, "parts") ? ZP_GRAPHS_PARTS
+                 : is(run->graphs, "gates") ? ZP_GRAPHS_GATES
+                                            : ZP_GRAPHS_NONE;
+  with->hides_exchange = run->hides_exchange;
+  with->one_kernel = run->one_kernel;
+  with->experts_in_a_row = run->experts_in_a_row;
+  with->expert_biases = run->expert_biases && with->graphs != ZP_GRAPHS_WHOLE;
+  /* latent attention's models by hand, equal layers but for the last stage */
+  int64_t places = (int64_t)run->pipeline * (run->chunks > 1 ? run->chunks : 1);
+  with->cuts_units &= !run->kv_rank && run->layers % places != 0;
+  return with;
+}

@@ -5,18 +5,56 @@
 
 /* ---- models by name ---- */
 
-#define LATENT_ATTENTION "latent attention is not built from a table's columns"
-
 static const struct shape {
   const char *first, *second;
-  int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, dense;
-  const char *unlike;
+  zp_measured facts; /* of the model alone */
 } shapes[] = {
-#define ZP_SHAPE(first, second, layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, \
-                 dense, unlike)                                                                                        \
-  {first, second, layers, hidden, heads, kv_heads, head, ffn, vocab, experts, top_k, expert_ffn, shared, dense, unlike},
+#define ZP_DENSE(a, b, l, h, n, kv, f, v)                                                                              \
+  {a, b, {.layers = l, .hidden = h, .heads = n, .kv_heads = kv, .ffn = f, .vocab = v}},
+#define ZP_EXPERTS(a, b, l, h, n, kv, columns, f, v, e, k, ef, norms, w, biases)                                       \
+  {a,                                                                                                                  \
+   b,                                                                                                                  \
+   {.layers = l,                                                                                                       \
+    .hidden = h,                                                                                                       \
+    .heads = n,                                                                                                        \
+    .kv_heads = kv,                                                                                                    \
+    .head = columns,                                                                                                   \
+    .ffn = f,                                                                                                          \
+    .vocab = v,                                                                                                        \
+    .experts = e,                                                                                                      \
+    .top_k = k,                                                                                                        \
+    .expert_ffn = ef,                                                                                                  \
+    .head_norms = norms,                                                                                               \
+    .window = w,                                                                                                       \
+    .expert_biases = biases}},
+#define ZP_LATENT(a, b, l, h, n, f, v, e, k, ef, s, d, more, g, tg)                                                    \
+  {a,                                                                                                                  \
+   b,                                                                                                                  \
+   {.layers = l,                                                                                                       \
+    .hidden = h,                                                                                                       \
+    .heads = n,                                                                                                        \
+    .kv_heads = n,                                                                                                     \
+    .head = 128 + 64,                                                                                                  \
+    .q_rank = 1536,                                                                                                    \
+    .kv_rank = 512,                                                                                                    \
+    .rotary_head = 64,                                                                                                 \
+    .value_head = 128,                                                                                                 \
+    .ffn = f,                                                                                                          \
+    .vocab = v,                                                                                                        \
+    .experts = e,                                                                                                      \
+    .top_k = k,                                                                                                        \
+    .expert_ffn = ef,                                                                                                  \
+    .shared_experts = s,                                                                                               \
+    .dense_layers = d,                                                                                                 \
+    .further = more,                                                                                                   \
+    .expert_groups = g,                                                                                                \
+    .top_groups = tg}},
+#define ZP_UNLIKE(a, why) {a, "", {.unlike = why}},
 #include "shapes.def"
-#undef ZP_SHAPE
+#undef ZP_DENSE
+#undef ZP_EXPERTS
+#undef ZP_LATENT
+#undef ZP_UNLIKE
 };
 
 /* "DeepSeek V3 671B" -> "deepseekv3671b". */
@@ -35,12 +73,17 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const struct shape *s = &shapes[i];
     if (!strstr(name, s->first) || !strstr(name, s->second)) continue;
-    if (!run->layers) run->layers = s->layers;
-    run->hidden = s->hidden, run->heads = s->heads, run->kv_heads = s->kv_heads, run->head = s->head;
-    run->ffn = s->ffn, run->vocab = s->vocab;
-    run->experts = s->experts, run->top_k = s->top_k, run->expert_ffn = s->expert_ffn;
-    run->shared_experts = s->shared, run->dense_layers = s->dense;
-    run->unlike = s->unlike;
+    const zp_measured *f = &s->facts;
+    if (!run->layers) run->layers = f->layers;
+    run->hidden = f->hidden, run->heads = f->heads, run->kv_heads = f->kv_heads, run->head = f->head;
+    run->ffn = f->ffn, run->vocab = f->vocab;
+    run->experts = f->experts, run->top_k = f->top_k, run->expert_ffn = f->expert_ffn;
+    run->shared_experts = f->shared_experts, run->dense_layers = f->dense_layers, run->further = f->further;
+    run->q_rank = f->q_rank, run->kv_rank = f->kv_rank;
+    run->rotary_head = f->rotary_head, run->value_head = f->value_head;
+    run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases;
+    run->expert_groups = f->expert_groups, run->top_groups = f->top_groups;
+    run->unlike = f->unlike;
     run->gated = run->rotary = true;
     return;
   }
@@ -104,6 +147,32 @@ static void fill_system(zp_measured *run) {
 
 static bool says(const char *text, const char *word) { return text && strstr(text, word); }
 
+static bool fits(const char *value, const char *wanted) { return !*wanted || (value && strcmp(value, wanted) == 0); }
+
+/* Releases compare as texts: "26.04.01 NeMo Container". */
+static void fill_recipe(zp_arena *arena, zp_measured *run) {
+  static const struct {
+    const char *model, *system, *precision, *first, *dispatcher, *graphs;
+    bool hides, one_kernel;
+  } recipes[] = {
+#define ZP_RECIPE(model, system, precision, first, dispatcher, graphs, hides, one_kernel)                              \
+  {model, system, precision, first, dispatcher, graphs, hides, one_kernel},
+#include "expert_recipes.def"
+#undef ZP_RECIPE
+  };
+  const char *name = squeezed(arena, run->model);
+  for (size_t i = 0; run->experts && i < sizeof recipes / sizeof *recipes; i++) {
+    if (strncmp(name, recipes[i].model, strlen(recipes[i].model)) != 0 || !fits(run->gpu, recipes[i].system)) continue;
+    if (!fits(run->precision, recipes[i].precision)) continue;
+    if (strcmp(run->version ? run->version : "", recipes[i].first) < 0) continue;
+    run->dispatcher = recipes[i].dispatcher;
+    run->graphs = recipes[i].graphs;
+    run->hides_exchange = recipes[i].hides;
+    run->one_kernel = recipes[i].one_kernel;
+    return;
+  }
+}
+
 /* Megatron-Bridge prints 8-bit recipes as FP8-CS (current scaling), FP8-MX and MXFP8; two in one row are those of two
  * figures, of which the first is read; FP8 alone is its FP8-CS (scripts/performance/configs). Its distributed optimizer
  * is ZeRO 1, and with an `fsdp` degree Megatron-FSDP, ZeRO 3, in groups of so many. */
@@ -124,8 +193,9 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   run->family = zp_format(arena, "bridge_%s", squeezed(arena, run->gpu));
   fill_shape(arena, run);
   run->lays_out = true;
-  if (says(run->model, "DeepSeek") && !says(run->model, "w/o MTP") && !run->unlike)
-    run->unlike = "predictions of further tokens are not built from a table's columns";
+  fill_recipe(arena, run);
+  if (run->adapters)
+    run->lora_rank = 16, run->lora_of = "qkv"; /* configs/llama/llama3_llm_finetune.py of v0.5.0; opened */
   if (!run->precision) run->unlike = "the precision is not printed";
   fill_system(run);
   fill_data(run);
@@ -136,7 +206,11 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   run->fits = -1;
 }
 
-/* Its FSDP degree counts all ranks that share parameters; experts are spread over them. */
+/* Its FSDP degree counts all ranks that share parameters; experts are spread over them. Where a pipeline prints local
+ * batches, it is emptied after each. DeepSeek-V3 and Kimi K2 replay whole layers and gather parameters once a step, the
+ * GPT-OSS rows replay nothing and spread experts over 64 and 8 ranks (examples/benchmark/configs of November 2025,
+ * de7dff940; opened), the gate chooses consecutive experts (nemo_automodel/components/moe/layers.py, FakeBalancedGate);
+ * adapters of rank 16 on all projections, the 70B model's layers replayed (examples/llm_benchmark/llama3_*; opened). */
 void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   (void)name;
   run->program = "AutoModel";
@@ -151,7 +225,13 @@ void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   run->lays_out = true;
   fill_system(run);
   fill_data(run);
-  run->zero = run->data > 1 ? 3 : 0;
+  bool latent = run->kv_rank > 0;
+  run->zero = run->data <= 1 ? 0 : latent ? 1 : 3;
+  run->recompute = latent || (run->adapters && run->gpus > 1) ? "full" : "none";
+  if (run->experts && !run->expert) run->expert = run->gpus;
+  if (run->experts) run->dispatcher = "deepep", run->graphs = "none", run->experts_in_a_row = true;
+  if (run->adapters) run->lora_rank = 16, run->lora_of = "all";
+  if (run->flushes < 1 || run->pipeline <= 1) run->flushes = 0;
   if (run->shard >= run->data) run->shard = 0;
   run->fits = -1;
 }
@@ -176,7 +256,8 @@ void zp_fill_simumax(zp_arena *arena, zp_measured *run, const char *name) {
   run->offload = "none";
   fill_shape(arena, run);
   if (says(run->model, "405b")) run->kv_heads = 16;
-  if (run->experts) run->dense_layers = 1; /* of the cut models (MOE_LAYER_FREQ of run_pretrain_deepseekv2.sh) */
+  /* of the cut models (MOE_LAYER_FREQ, --moe-token-dispatcher-type of run_pretrain_deepseekv2.sh) */
+  if (run->experts) run->dense_layers = 1, run->further = 0, run->dispatcher = "alltoall", run->graphs = "none";
   double gpus = (double)run->tensor * run->pipeline * run->data * run->context;
   run->gpus = gpus <= MOST_GPUS ? (int)gpus : MOST_GPUS; /* then they contradict the degrees */
   fill_system(run);

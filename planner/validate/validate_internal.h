@@ -48,9 +48,15 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
 /* Where the shape contradicts itself, or makes another number of parameters than the row says; NULL: nowhere, or it
  * leaves too much open. */
 const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run);
-zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
+zp_model *zp_run_model(zp_arena *arena, const zp_measured *run, const zp_run_library *library);
 /* FLOPs of one step as the row's source counts them: full attention, recomputation when `hardware`. */
 double zp_run_flop(const zp_measured *run, bool hardware);
+
+/* ---- model_text.c ---- */
+/* Is the model written with the library's blocks? */
+bool zp_run_is_written(const zp_measured *run);
+/* A file with it, which trains it; arena. */
+const char *zp_run_text(zp_arena *arena, const zp_measured *run);
 
 /* ---- contradictions.c ---- */
 /* Where columns of the row contradict each other; NULL: nowhere, or it leaves too much open. */
@@ -67,5 +73,7 @@ int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_softwa
 /* ---- software.c ---- */
 /* *is_named: by the row's source, or by what its notes say; else by its year. */
 const zp_software *zp_software_of(const zp_measured *run, bool *is_named);
+/* A copy (arena) with the row's experts; the software itself where it has none. */
+const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *run, const zp_software *software);
 
 #endif

@@ -75,6 +75,49 @@ def check_published(tally, folder):
         tally.check("%s: no range of its own" % name, "step_s_low" not in own["estimate"], "")
 
 
+EXPERTS = """use std.nn
+use std.models
+use std.hw
+model measured(V = 32000, S = 4096, d = 4096) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param embed_tokens: [V, d] ~ normal(std = 0.02)
+  param lm_head: [V, d] ~ normal(std = 0.02)
+  x = embedding(tokens, embed_tokens)
+  repeat layers in 0..32 {
+    x = mixtral_layer(x, heads = 32, kv_heads = 8, head = 128, experts = 8, top_k = 2, ff = 14336, window = S, capacity = %s)
+  }
+  norm = rms_norm(x)
+  output loss = cross_entropy(matmul(norm, transpose(lm_head)), labels)
+}
+cluster c { nodes = 8  node = std.hw.dgx_h100 }
+train {
+  model = measured  batch = 256  steps = 1  precision = "mixed_bf16"  clip = 1.0
+  optimizer = adam(lr = 1e-4)
+}
+plan { tensor = 1  pipeline = 4  data = 16  expert = 8  zero = 1  microbatch = 1  recompute = "full"  schedule = "1f1b"  cut = "layer" }
+"""
+EXPERTS_ROW = """id,source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,experts,top_k,expert_ffn,gpu,gpus_per_node,intra_bw_GBps,inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,ep,dispatcher,interleave_v,micro_batch,global_batch,precision,zero_stage,recompute,measured_iter_s
+x_a,"model_table.png",Mixtral,32,4096,32,8,14336,32000,4096,8,2,14336,H100-SXM5-80GB,8,450,50,64,1,4,16,8,%s,1,1,256,bf16,1,full,1
+"""
+
+
+def check_experts(tally, folder):
+    """A model with experts takes in `plan` what `validate` predicts for its row, and the export asks for that dispatcher."""
+    table, path = os.path.join(folder, "row.csv"), os.path.join(folder, "experts.dz")
+    for dispatcher, capacity, flags in (("deepep", "4.0", ("flex", "deepep")), ("alltoall", "1.0", ("alltoall", None))):
+        with open(table, "w", encoding="utf-8") as file:
+            file.write(EXPERTS_ROW % dispatcher)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(EXPERTS % capacity)
+        row = json.loads(harness.zplan("validate", "--json", table).out)["rows"][0]
+        want, got = row.get("predicted_s", 0), plan_of(path, "--for", "megatron").get("estimate", {}).get("step_s", 0)
+        tally.check("experts by %s: plan and validate" % dispatcher, want > 0 and abs(got / want - 1) < 1e-9, "%.9g s, validate %.9g s" % (got, want))
+        script = harness.zplan("export", "megatron", path).out
+        tally.check("experts by %s: export" % dispatcher, "--moe-token-dispatcher-type %s" % flags[0] in script and
+                    ("--moe-flex-dispatcher-backend" in script) == (flags[1] is not None), script[-200:])
+
+
 def words(text):
     return " ".join(text.split())
 
@@ -147,6 +190,7 @@ def main():
     tally = harness.Tally()
     with harness.Scratch() as folder:
         check_published(tally, folder)
+        check_experts(tally, folder)
         check_words(tally, folder)
         check_space(tally, folder)
         check_offload(tally, folder)

@@ -40,7 +40,8 @@ static const zp_graph *layer_of(zp_measured *run, int tensor, bool sequence) {
   cluster.node.devices = tensor;
   cluster.node.link = (zp_link){"nvswitch", 3e11, 1e-6};
   zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, tensor);
-  zp_sharding *sharding = zp_shard(arena, zp_run_model(arena, run), &machine, tensor, 1, sequence, &why);
+  zp_sharding *sharding =
+      zp_shard(arena, zp_run_model(arena, run, &(zp_run_library){0}), &machine, tensor, 1, sequence, &why);
   cr_assert(sharding, "%s", why);
   return sharding->local[1];
 }

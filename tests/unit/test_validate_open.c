@@ -19,7 +19,7 @@ static zp_measured_table *table_of(const char *line) { return read_table(zp_form
 static zp_prediction predicted(const char *line) {
   zp_measured_table *t = table_of(line);
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
 }
 
 static const char *taken(const zp_prediction *p, const char *column) {
@@ -43,7 +43,7 @@ Test(validate_open, kv_heads_follow_the_printed_parameters) {
   zp_measured full = zp_run_complete(arena, t, &t->runs.data[0], &assumed);
   cr_expect_eq(full.kv_heads, 8);
   cr_expect(strstr(assumed, "KV heads 8"), "%s", assumed);
-  const zp_model *model = zp_run_model(arena, &full);
+  const zp_model *model = zp_run_model(arena, &full, &(zp_run_library){0});
   expect_near((double)zp_model_parameters(model), 405.9e9, 0.01, "parameters");
   zp_measured_table *without = table_of(OF_405B("s", "", "8", "8", "1", ""));
   full = zp_run_complete(arena, without, &without->runs.data[0], &assumed);

@@ -15,7 +15,7 @@ Test(validate_predict, measured_collectives_are_used) {
     const char *more = i == 2 ? "" : i == 1 ? ",0.5" : zp_format(arena, ",%.17g", 0.5 * 25 * payload);
     const char *title = i == 2 ? "" : i == 1 ? ",collective_share" : ",collective_bw_GBps_per_gpu";
     zp_measured_table *t = read_table(zp_format(arena, "%s%s\n%s%s\n", columns, title, row, more));
-    zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+    zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
     cr_assert(p.predicted, "%s", p.why_not);
     step_s[i] = p.estimate.step_s;
   }
@@ -167,11 +167,13 @@ Test(validate_predict, printed_parameters_say_whether_the_head_is_tied) {
                      .rotary = true,
                      .parameters = 1.34e9};
   double table = 131072.0 * 2048;
-  int64_t tied = zp_model_parameters(zp_run_model(arena, &run));
+  int64_t tied = zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0}));
   run.parameters = 1.61e9;
-  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run)) - tied), table, 1e-12, "printed 1.61 billion");
+  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0})) - tied), table, 1e-12,
+              "printed 1.61 billion");
   run.parameters = 0;
-  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run)) - tied), table, 1e-12, "nothing printed");
+  expect_near((double)(zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0})) - tied), table, 1e-12,
+              "nothing printed");
 }
 
 /* ---- interleaving ---- */
@@ -184,7 +186,7 @@ static zp_prediction interleaved(const char *chunks, const char *source, const c
       "f_a,%s,2022,96,12288,96,51200,2048,A100-SXM4-80GB,8,300,25,64,8,8,1,%s,1,64,%s,fp16\n",
       source, chunks, recompute));
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
 }
 
 /* 64 micro-batches on 8 stages: the bubble of one chunk a stage is 7 micro-batches long, that of three a third of it

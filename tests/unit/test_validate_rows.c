@@ -84,7 +84,7 @@ static zp_prediction predict_ranks(const char *source, int tensor, int data, int
                 source, LAYERS, HIDDEN, FFN, SEQUENCE, tensor * data, tensor, data, tensor > 1, 2 * data, zero, notes);
   zp_measured_table *table = zp_measured_read(arena, text, strlen(text), "runs", &error);
   cr_assert(table && table->runs.len == 1, "%s", error ? error : "malformed");
-  zp_prediction p = zp_predict_run(arena, table, &table->runs.data[0], only_h100, NULL);
+  zp_prediction p = zp_predict_run(arena, table, &table->runs.data[0], &(zp_run_library){.device = only_h100});
   cr_assert(p.predicted, "%s", p.why_not);
   return p;
 }

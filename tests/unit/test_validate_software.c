@@ -77,7 +77,7 @@ Test(validate_software, nanotron_cuts_by_products) {
                      .seq = 64,
                      .gated = true,
                      .rotary = true};
-  const zp_model *model = zp_run_model(arena, &run);
+  const zp_model *model = zp_run_model(arena, &run, &(zp_run_library){0});
   bool named;
   int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run, &named), 2);
   cr_expect(cut[0] == 0 && cut[1] == 11 && cut[2] == 18, "%lld %lld", (long long)cut[1], (long long)cut[2]);

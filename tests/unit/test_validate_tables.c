@@ -7,7 +7,7 @@ TestSuite(validate_tables, .init = setup, .fini = teardown);
 static zp_prediction predict_first(const char *text) {
   zp_measured_table *t = read_table(text);
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
 }
 
 static void expect_left_out(const char *text, const char *why) {
@@ -61,8 +61,8 @@ Test(validate_tables, automodel_and_simumax) {
 /* What is read and not predicted says why; KV heads of their column come before those of the notes. */
 Test(validate_tables, axes_outside_the_space_are_named) {
   expect_left_out(OWN "1,1,8,,,,,,,1,8,mxfp8,1,full,,1,\n", "mxfp8");
-  expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "adapters");
-  expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "experts");
+  expect_left_out(OWN "1,1,8,,,,,,,1,8,bf16,1,full,1,1,\n", "the library has no blocks");
+  expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "the library has no blocks");
   zp_prediction p = predict_first(OWN "1,1,8,,,8,,,,1,8,bf16,1,full,0,1,16 KV heads\n");
   cr_assert(p.predicted, "%s", p.why_not);
   cr_expect_eq(p.run->kv_heads, 4);
@@ -76,6 +76,23 @@ Test(validate_tables, axes_outside_the_space_are_named) {
   cr_expect(t->runs.data[0].shard == 8 && t->runs.data[1].shard == 0);
 }
 
+/* Shapes by name, and how the release exchanges and launches; the text has the library's blocks. */
+Test(validate_tables, experts_of_megatron_bridge) {
+  zp_measured_table *t = read_table(
+      BRIDGE "a.md,26.06.01 NeMo Container,Pre-Training Performance,DeepSeekV3,DGX-GB200,256,MXFP8,4096,1,4096,,1,4,1,"
+             "4,64,,4928,1280\n"
+             "a.md,25.11 NeMo Container,Pre-Training Performance,GPT OSS 120B,DGX-H100,64,BF16,512,4,4096,0,1,4,1,1,8,"
+             "2,5630,153\n");
+  cr_assert_eq(t->runs.len, 2, "%s", t->malformed.len ? t->malformed.data[0] : "");
+  const zp_measured *latent = &t->runs.data[0], *biased = &t->runs.data[1];
+  cr_expect(latent->kv_rank == 512 && latent->further == 1 && latent->expert_groups == 8 && latent->expert == 64);
+  cr_expect(latent->one_kernel && latent->hides_exchange && strcmp(latent->graphs, "whole") == 0);
+  cr_expect(biased->expert_biases && biased->window == 128 && strcmp(biased->dispatcher, "alltoall") == 0);
+  const char *text = zp_run_text(arena, latent);
+  cr_expect(strstr(text, "repeat layers in 0..58") && strstr(text, "deepseek_moe") && strstr(text, "loss0 + loss1"));
+  cr_expect(strstr(zp_run_text(arena, biased), "mixtral_layer") && strstr(zp_run_text(arena, biased), "window = 1"));
+}
+
 static void expect_malformed(const char *text, const char *words) {
   zp_measured_table *t = read_table(text);
   cr_assert_eq(t->malformed.len, 1, "a row with `%s` is taken", words);
@@ -86,6 +103,7 @@ Test(validate_tables, groups_that_divide_nothing) {
   expect_malformed(OWN "1,1,8,,3,,16,2,512,1,8,bf16,1,full,,1,\n", "ep is 3, which does not divide the 16 experts");
   expect_malformed(OWN "1,1,8,,2,,,,,1,8,bf16,1,full,,1,\n", "ep is 2, and the model has no experts");
   expect_malformed(OWN "1,1,8,,,,16,,512,1,8,bf16,1,full,,1,\n", "experts without top_k");
+  expect_malformed(OWN "1,1,8,,,,16,2,,1,8,bf16,1,full,,1,\n", "experts without expert_ffn");
   expect_malformed(OWN "1,1,8,,,3,,,,1,8,bf16,1,full,,1,\n", "shard_group is 3");
   expect_malformed(OWN "1,1,8,,,,,,,1,8,int4,1,full,,1,\n", "precision is `int4`, not one of");
   expect_malformed("case,model,layers,tp,pp,dp,ep,cp,seq,microbatches,real_ms\n"
@@ -139,7 +157,7 @@ static zp_prediction predict_bridge(const char *system, const char *precision) {
                                   "1664,731\n",
                            system, precision));
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], hopper_or_blackwell, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = hopper_or_blackwell});
 }
 
 /* Layers run up to 1.9 times as fast, heads and attention do not, and casts take time. */
@@ -165,6 +183,6 @@ Test(validate_tables, recipes_of_other_programs) {
       "micro_batch,global_batch,precision,zero_stage,recompute,measured_iter_s\n"
       "f_a,pytorch/torchtitan,Llama,4,1024,16,4,4096,32000,512,H100-SXM5-80GB,8,450,8,1,1,8,1,8,fp8,3,full,1\n");
   zp_measured_table *t = read_table(text);
-  zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], hopper_or_blackwell, NULL);
+  zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = hopper_or_blackwell});
   cr_expect(!p.predicted && strstr(p.why_not, "products in fp8 are not priced for profile fsdp"), "%s", p.why_not);
 }

@@ -58,7 +58,7 @@ static inline zp_prediction predict(const char *line) {
                            "micro_batch,global_batch,recompute,zero_stage,measured_iter_s,precision,notes\n%s\n",
                            line));
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
-  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+  return zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
 }
 
 /* Reference formulas for saved activations on the first stage of an interleaved pipeline: Korthikanti et al., arXiv

@@ -9,6 +9,7 @@
  * written), the copy. Causality is a mask: nothing is skipped. */
 #include <math.h>
 #include <string.h>
+#include <zplan/constants.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
 
@@ -37,12 +38,17 @@ typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_software *software;
-  double tensor;         /* ranks */
+  double tensor; /* ranks */
+  const zp_group_link *expert;
+  bool experts;          /* of the current segment, or its latent attention, are priced as the software has them */
   double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
   const zp_graph *graph; /* of the current segment */
   bool repeats;          /* it is a layer */
   double kernels;        /* of the current procedure */
+  double host_s;         /* and seconds of the host besides */
+  zp_latent latent;
+  double hidden_s; /* exchanges of the current segment that run alongside another micro-batch */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
@@ -169,6 +175,51 @@ static bool only_moves(const zp_step *step) {
   return class != ZP_CLASS_MATMUL && class != ZP_CLASS_ATTENTION && class != ZP_CLASS_COMM;
 }
 
+/* ---- experts ---- */
+
+static bool reads_slots(const pricer *p, const zp_step *step) {
+  return step->node->in.len > 0 && p->graph->tensors.data[step->node->in.data[0]].shape.rank == 4;
+}
+
+/* Does the host issue it, or does a graph launch it? */
+static bool is_issued(const pricer *p, const zp_step *step) {
+  if (p->software->graphs == ZP_GRAPHS_NONE || step->kind != ZP_STEP_NODE) return true;
+  if (p->software->graphs == ZP_GRAPHS_GATES) return step->op != ZP_OP_TOP_K_GATE && step->op != ZP_OP_TOP_K_GATE_GRAD;
+  zp_op_class class = zp_op_get_class(step->op);
+  bool experts = class == ZP_CLASS_GROUPED || class == ZP_CLASS_ROUTING || reads_slots(p, step);
+  return p->software->graphs == ZP_GRAPHS_PARTS && experts;
+}
+
+static bool moves_rows(zp_op op) {
+  return op == ZP_OP_DISPATCH || op == ZP_OP_COMBINE || op == ZP_OP_DISPATCH_GRAD || op == ZP_OP_COMBINE_GRAD;
+}
+
+enum { NARROW_HEAD = 64 };
+
+static bool exchanges_slots(const zp_step *step) {
+  return step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS;
+}
+
+/* Whether the step is one of experts that are priced here. */
+static bool price_experts(pricer *p, zp_procedure *procedure, int i, bool forward) {
+  zp_step *step = &procedure->steps.data[i];
+  if (!p->experts || step->kind != ZP_STEP_NODE) return false;
+  bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
+  if (exchanges_slots(step)) {
+    zp_exchange x = {p->lowered, p->machine, p->graph, step, p->expert, p->tensor};
+    step->cost_s = zp_software_exchange_shown_s(&x, p->software);
+    if (p->software->hides_exchange) p->hidden_s += zp_software_exchange_s(&x, p->software);
+  } else if (zp_op_get_class(step->op) == ZP_CLASS_GROUPED) {
+    step->cost_s = zp_software_grouped_s(p->lowered, p->machine, p->graph, p->software, procedure, i, forward);
+  } else if (row && reads_slots(p, step) && p->software->one_kernel) {
+    step->cost_s = 0; /* between the products */
+  } else {
+    return false;
+  }
+  p->kernels++;
+  return true;
+}
+
 static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
@@ -184,7 +235,10 @@ static void price_step(pricer *p, zp_step *step) {
   const char *arch = p->machine->node->device.arch;
   if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
     step->cost_s /= p->software->sm90_attention;
+  if (attention && p->experts && step->node->attr.head_size <= NARROW_HEAD)
+    step->cost_s /= zp_cost_constant(ZP_COST_NARROW_HEADS);
   if (attention) add_copies(p, step);
+  if (p->experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
   if (p->software->separate_rows && row) add_rows(p, step);
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
@@ -220,12 +274,26 @@ static double cast_elements(pricer *p, const zp_procedure *procedure, int i) {
   return elements / p->tensor;
 }
 
+static bool has_logits(const pricer *p, const zp_ints *tensors) {
+  int64_t words = p->lowered->spec->model->vocabulary;
+  for (int i = 0; i < tensors->len; i++)
+    if (zp_shape_cols(&p->graph->tensors.data[tensors->data[i]].shape) * p->lowered->sharding->tensor >= words)
+      return true;
+  return false;
+}
+
+/* A layer's, or one of a layer that predicts a further token, which is in the last segment. */
+static bool is_of_layer(const pricer *p, const zp_step *step) {
+  if (p->repeats || !p->experts) return p->repeats;
+  return !has_logits(p, &step->node->in) && !has_logits(p, &step->node->out);
+}
+
 /* Products of layers alone; heads stay in 16 bits (Transformer Engine: the modules of its layers). What two products
  * read is cast once: forward an operand, backward the gradient of a result, for both of its products. */
 static void narrow_product(pricer *p, const zp_procedure *procedure, int i, bool forward) {
   zp_step *step = &procedure->steps.data[i];
-  if (p->software->product_rate <= 0 || !p->repeats || step->kind != ZP_STEP_NODE) return;
-  if (zp_op_get_class(step->op) != ZP_CLASS_MATMUL) return;
+  if (p->software->product_rate <= 0 || step->kind != ZP_STEP_NODE) return;
+  if (zp_op_get_class(step->op) != ZP_CLASS_MATMUL || !is_of_layer(p, step)) return;
   double launch = p->machine->node->device.launch_s;
   step->cost_s = launch + fmax(0, step->cost_s - launch) / p->software->product_rate;
   int cast = step->node->in.data[0];
@@ -258,13 +326,24 @@ static double steps_s(const zp_procedure *procedure, int count) {
 static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
-    price_step(p, &procedure->steps.data[i]);
-    narrow_product(p, procedure, i, forward);
+    double issued = p->kernels;
+    if (!price_experts(p, procedure, i, forward)) {
+      price_step(p, &procedure->steps.data[i]);
+      narrow_product(p, procedure, i, forward);
+      if (p->experts) zp_software_latent(p->lowered, p->machine, p->graph, &p->latent, &procedure->steps.data[i]);
+    }
+    if (!is_issued(p, &procedure->steps.data[i])) p->kernels = issued;
   }
   if (p->software->overlaps_tensor)
     p->kernels +=
         zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
+  p->host_s = 0;
+  if (!p->experts) return;
+  zp_layer_cost more = zp_software_layer_of_experts(p->lowered, p->machine, p->graph, p->software, forward);
+  procedure->cost_s += more.device_s;
+  p->kernels += more.kernels;
+  p->host_s = more.host_s;
 }
 
 static bool is_product(const zp_step *step) {
@@ -288,8 +367,13 @@ static double replayed_s(const zp_procedure *forward) {
 static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
+  p->hidden_s = 0;
+  p->latent = (zp_latent){0};
+  bool own = p->software->own_experts && !p->machine->node->device.is_cpu;
+  if (own) p->latent = zp_software_latent_of(segment->graph);
+  p->experts = own && (p->latent.is || zp_software_gate(segment->graph) != NULL);
   price_steps(p, forward, true);
-  double forward_kernels = p->kernels, forward_s = forward->cost_s;
+  double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);
   if (p->software->replays_all && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
@@ -300,16 +384,18 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
     p->kernels += forward_kernels;
   }
   backward->cost_s += accumulate_s(p, segment->graph);
-  forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s);
-  backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s);
+  forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s + host_s);
+  backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s + p->host_s);
+  backward->cost_s = fmax(backward->cost_s, p->hidden_s - forward->cost_s); /* they are not hidden behind themselves */
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       const zp_group_link *tensor) {
+                       const zp_group_link *tensor, const zp_group_link *expert) {
   pricer p = {.lowered = lowered,
               .machine = machine,
               .software = software,
               .tensor = lowered->sharding->tensor,
+              .expert = expert,
               .taken = software->whole_pieces ? zp_cost_taken(machine, tensor) : 0,
               .selective = lowered->recompute == ZP_RECOMPUTE_SELECTIVE};
   for (int i = 0; i < lowered->n_segments; i++) {

@@ -25,10 +25,46 @@ zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step
 double zp_software_overlap_tensor(zp_procedure *procedure, const zp_graph *graph, const zp_lowered *lowered,
                                   const zp_machine *machine, const zp_software *software, double taken, bool forward);
 
+/* ---- experts.c ---- */
+/* An exchange of what experts take or give, over the data ranks `link` and `tensor` ranks, which divide the experts. */
+typedef struct zp_exchange {
+  const zp_lowered *lowered;
+  const zp_machine *machine;
+  const zp_graph *graph;
+  const zp_step *step;
+  const zp_group_link *link;
+  double tensor;
+} zp_exchange;
+/* The gate of the graph's experts; NULL: it has none. */
+const zp_node *zp_software_gate(const zp_graph *graph);
+/* Seconds of it, and what of them adds to a step. */
+double zp_software_exchange_s(const zp_exchange *x, const zp_software *software);
+double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *software);
+/* Seconds of step i of the procedure, a product of experts, with its casts. */
+double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                             const zp_software *software, const zp_procedure *procedure, int i, bool forward);
+
+/* What a layer of experts takes besides its steps: of the device, kernels that the host issues, and seconds of it. */
+typedef struct zp_layer_cost {
+  double device_s, kernels, host_s;
+} zp_layer_cost;
+zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                           const zp_software *software, bool forward);
+/* Latent attention of a graph: columns of a head, of those that turn, of a value. */
+typedef struct zp_latent {
+  bool is;
+  double heads, head, rotary, value;
+} zp_latent;
+zp_latent zp_software_latent_of(const zp_graph *graph);
+/* Prices a step of latent attention by kernels made for it, where it is one. Attention itself has its price. */
+void zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                        const zp_latent *latent, zp_step *step);
+
 /* ---- reprice.c ---- */
-/* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks. */
+/* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks; expert: of
+ * those that share experts. */
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       const zp_group_link *tensor);
+                       const zp_group_link *tensor, const zp_group_link *expert);
 
 /* ---- step.c ---- */
 /* Adds to the estimate of the generated trainer's order what the software does otherwise around its kernels. */

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 
+import tape
 import tree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
@@ -97,6 +98,14 @@ def draw_precision(random, model):
     return "mixed_bf16" if drawn < 0.97 else "mixed_fp16"
 
 
+def draw_recipe(random, model, precision, words):
+    """Products of layers in 8 bits, where a model's sizes may fit them: CPU ranks have those."""
+    width = model["sizes"]["d"]
+    if width % 16 or on_gpu(words) or "top_k_gate" in tree.operations(model) or random.random() < 0.3:
+        return precision
+    return random.choice([recipe for recipe in sorted(tape.RECIPES) if recipe != "mixed_mxfp8" or width % 32 == 0])
+
+
 def draw(random, model, several=0.4, gpu=0.07):
     """(settings, words of `zplan run`). several, gpu: shares of several ranks, of the emulated GPU."""
     if model["sizes"]["S"] >= GPU_BLOCK:  # few models
@@ -106,7 +115,7 @@ def draw(random, model, several=0.4, gpu=0.07):
         chosen = several_ranks(random, model)
     else:
         chosen = layout(random, model, 1, 1, 1)
-    chosen["precision"] = draw_precision(random, model)
+    chosen["precision"] = draw_recipe(random, model, draw_precision(random, model), words)
     if chosen["precision"] == "mixed_fp16":
         words += ("--set", "loss_scale=" + random.choice(LOSS_SCALES))
     return chosen, words

@@ -100,6 +100,9 @@
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \
+  X(CPU_FLOAT8, 80, "FLOP",                                                                                            \
+    "of a product in f32 in whose time a number of a tile is rounded to 8 bits: 60 with a scale for all (1.0 ns at "   \
+    "61 GFLOP/s), 70 to 125 with scales of blocks, AVX2 (one core of an AMD EPYC, November 2026)")                     \
   X(SELECTIVE_BYTES_PER_FLOP, 0.02, "bytes / FLOP",                                                                    \
     "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
     "products with inner length 64 and above 0.016 and less")                                                          \
@@ -133,6 +136,31 @@
     "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \
   X(NETWORK_PAYLOAD, 0.85, "share",                                                                                    \
     "of GPU nodes' NIC line rate that NCCL carries: 84.8 of 100 GB/s on 4 x HDR; NVIDIA/nccl-tests issue 119")         \
+  X(PAIRS_LINK, 0.597, "share",                                                                                        \
+    "of a GPU link's line rate that NCCL's all-to-alls reach, 2 to 8 B200: MooreThreads/SimuMax "                      \
+    "configs/system/b200_bf16_ceperm.json @4dcaae51; opened")                                                          \
+  X(DISPATCH_LINK, 0.525, "share",                                                                                     \
+    "of a GPU link's line rate at which a dispatcher of tokens brings what other ranks want: calls of HybridEP in "    \
+    "16 bits with 32 multiprocessors, both ways, 8 to 36 GB200, 450 to 490 of 900 GB/s without the rank's own "        \
+    "(deepseek-ai/DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md; opened)")                                        \
+  X(DISPATCH_LINK_KERNEL, 0.695, "share", "the same of its kernels alone: 598 to 657 GB/s (as above)")                 \
+  X(DISPATCH_NETWORK, 0.76, "share",                                                                                   \
+    "of a card's line rate, the same between nodes: 38 of 50 GB/s without the node's own, 32 and 64 H100, eight of "   \
+    "256 and 512 experts drawn at random (as above)")                                                                  \
+  X(DISPATCH_NETWORK_KERNEL, 0.87, "share", "the same of its kernels alone: 43 GB/s (as above)")                       \
+  X(SORTED_ROWS, 0.757, "share",                                                                                       \
+    "of the memory bandwidth of other kernels that kernels reach which sort rows by expert, and back: 0.505 for "      \
+    "0.667 of B200's 8 TB/s (configs/system/b200_bf16_ceperm.json, as above)")                                         \
+  X(LATENT_FORWARD, 1.09, "share",                                                                                     \
+    "of attention's rate that heads of 192 columns with values of 128 reach: half of 0.83 of B200's peak for 0.38, "   \
+    "128 heads, 4,096 positions (as above)")                                                                           \
+  X(LATENT_BACKWARD, 0.845, "share", "the same backward: half of 0.642 (as above)")                                    \
+  X(NARROW_HEADS, 0.67, "share",                                                                                       \
+    "of attention's rate that heads of 64 columns reach in cuDNN on H100: 408 for 609 TFLOP/s forward, 4,096 "         \
+    "positions (arXiv 2407.08608, figure 5, as digitised by subtext.edge.nugit.net; opened)")                          \
+  X(DISPATCH_UNITS, 32, "multiprocessors",                                                                             \
+    "that a dispatcher keeps from kernels alongside it: moe_hybridep_num_sms, NVIDIA-NeMo/Megatron-Bridge "            \
+    "scripts/performance/utils/overrides.py of v0.4.0; opened")                                                        \
   X(LINK_LATENCY_S, 3.4e-6, "s", "one NVLink hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")                \
   X(LINK_LATENCY_SM100_S, 8.6e-6, "s",                                                                                 \
     "the same of NVLink 5: 9.2 us of all-gathers, 8.0 of reduce-scatters, each over 2 to 8 B200 (MooreThreads/"        \

@@ -42,6 +42,9 @@ double zp_cost_units(const zp_machine *machine);
 /* `batch` independent products [m, k] x [k, n] in one call, with operands that lie so. */
 double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
                        int float_bytes);
+/* What such products of a GPU compute, without what they move and without a launch. */
+double zp_cost_product_compute(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n,
+                               double k, int float_bytes);
 /* Neither operand is turned. Matrix product [m, k] x [k, n]. */
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
 /* `batch` independent products [m, k] x [k, n] in one call. */

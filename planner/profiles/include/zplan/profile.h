@@ -14,6 +14,10 @@ typedef struct zp_software_groups {
   signed char ties;                          /* first and last stage, which share the embedding */
   signed char pairs;                         /* a stage and its neighbour */
 } zp_software_groups;
+/* How tokens come to experts: a copy for each of them, or one to every node and from there to its devices. */
+typedef enum zp_dispatcher { ZP_DISPATCH_COPIES, ZP_DISPATCH_NODES } zp_dispatcher;
+/* What CUDA graphs launch: nothing, gates and what they find out, all but experts, everything. */
+typedef enum zp_graphs { ZP_GRAPHS_NONE, ZP_GRAPHS_GATES, ZP_GRAPHS_PARTS, ZP_GRAPHS_WHOLE } zp_graphs;
 enum { ZP_SOURCE_WORDS = 5 };
 /* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at
  * all. */
@@ -60,9 +64,19 @@ struct zp_software {
   double gathered;         /* bytes of an operand that is gathered, against 16 bits: it is cast before */
   int weight_32nds;        /* of a byte: kept of each weight of such products, besides the weight in 16 bits */
   double cast_bytes;       /* moved per element that is cast for them: operands once, gradients of results once */
+  int cast_kernels;        /* for an operand of such a product */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
+
+  /* its experts (experts.c) */
+  bool own_experts; /* they are priced as follows; false: as the generated trainer's */
+  zp_dispatcher dispatcher;
+  zp_graphs graphs;
+  bool hides_exchange;   /* exchanges run alongside another micro-batch */
+  bool one_kernel;       /* the products of all experts are one, with what lies between them; false: one an expert */
+  bool experts_in_a_row; /* the gate chooses consecutive ones */
+  bool expert_biases;    /* which are added by operations of their own */
 
   /* its stages and their messages (cut.c, messages.c) */
   bool cuts_units;          /* embedding and head count as layers in the cut */

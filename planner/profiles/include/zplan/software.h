@@ -19,6 +19,11 @@ const char *zp_software_name(const zp_software *software);
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
 /* Whether experts of the program take the tokens that come, where the model drops none. software may be NULL. */
 bool zp_software_dropless(const zp_software *software);
+/* Whether all devices of the cluster can send a token once to each node of its experts: sm_90 and later (DeepEP,
+ * README: Hopper; opened). */
+bool zp_software_has_nodes(const zp_cluster *cluster);
+/* Whether experts of the program that drop no token are sent to so. software may be NULL. */
+bool zp_software_sends_once(const zp_software *software, const zp_cluster *cluster);
 /* A copy of the program (arena) with products of layers by a recipe (zp_precision_recipe; other words of validate's
  * tables change nothing), which every device of the cluster must have. Why it cannot be, in words of the arena; NULL:
  * it can. *software may be NULL: zplan's own trainer, whose GPU kernels have none. */

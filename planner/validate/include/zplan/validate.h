@@ -18,6 +18,12 @@ typedef struct zp_measured {
   const char *program, *version;                                  /* that ran it, where a column says so */
   int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, seq; /* head: columns of one; 0: hidden / heads */
   int64_t experts, top_k, expert_ffn, shared_experts, dense_layers;
+  int64_t q_rank, kv_rank, rotary_head, value_head; /* latent attention: `head` columns, so many of them rotary */
+  int64_t further; /* tokens after the next that the model predicts, each by a layer of its own */
+  int64_t window;  /* of every second layer; 0: none */
+  bool head_norms; /* of queries and keys */
+  bool expert_biases;
+  int64_t expert_groups, top_groups; /* a token's experts lie in so many groups; 0: in any */
   double parameters;
   bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
@@ -30,9 +36,16 @@ typedef struct zp_measured {
   int64_t microbatch, batch;
   bool adapters; /* LoRA: only these are trained */
   int64_t lora_rank;
-  bool lays_out;       /* its stages may have unequal layers: a layout by hand, tables as layers */
-  const char *unlike;  /* why no graph stands for the model; NULL: one does */
-  double tokens_per_s; /* of one GPU */
+  const char *lora_of;    /* "qkv", "all": the products with adapters */
+  const char *dispatcher; /* of tokens to experts: "alltoall", "deepep", "hybridep" */
+  const char *graphs;     /* CUDA graphs: "none", "gates", "parts": all but experts, "whole" */
+  bool hides_exchange;    /* of experts, alongside another micro-batch */
+  bool one_kernel;        /* the products of all experts are one */
+  bool experts_in_a_row;  /* of a token, as some gates of benchmarks choose; else at random */
+  int flushes;            /* times that the pipeline is emptied before the update; 0: once */
+  bool lays_out;          /* its stages may have unequal layers: a layout by hand, tables as layers */
+  const char *unlike;     /* why no graph stands for the model; NULL: one does */
+  double tokens_per_s;    /* of one GPU */
   const char *precision, *offload;
   int zero;              /* -1: unknown */
   const char *recompute; /* "full", "selective", "none" */
@@ -65,8 +78,13 @@ typedef struct zp_run_column {
 int zp_run_column_count(void);
 zp_run_column zp_run_column_at(zp_arena *arena, int index);
 
-/* The library's device of that name ("a100_80"); NULL when it has none. */
-typedef const zp_device *zp_device_lookup(void *user, const char *name);
+/* What rows need of the library. device: that of the name ("a100_80"), NULL when it has none. model: of the text of a
+ * .dz file, with the library's blocks; NULL when it is not sound. */
+typedef struct zp_run_library {
+  const zp_device *(*device)(void *user, const char *name);
+  zp_model *(*model)(void *user, const char *text);
+  void *user;
+} zp_run_library;
 
 /* A column that a row leaves open, and what was taken for it. */
 typedef struct zp_open_column {
@@ -92,7 +110,7 @@ typedef struct zp_prediction {
   bool fit_open; /* not decidable from what is published: no shape; or said not to fit, and another micro-batch would */
 } zp_prediction;
 zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
-                             zp_device_lookup *lookup, void *user);
+                             const zp_run_library *library);
 
 /* Errors in percent of the measured value; max_error_pct keeps its sign. Kendall's tau-b is over measured and predicted
  * step times, NAN for fewer than two rows. */
