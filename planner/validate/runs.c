@@ -203,7 +203,7 @@ static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const precision[] = {"bf16", "bfloat16", "fp16",        "float16",   "half",  "fp32",  "float32",
                                           "tf32", "fp8",      "fp8_current", "fp8_block", "mxfp8", "nvfp4", NULL};
   static const char *const dispatcher[] = {"alltoall", "deepep", "hybridep", NULL};
-  static const char *const graphs[] = {"none", "parts", "whole", NULL};
+  static const char *const graphs[] = {"none", "gates", "parts", "whole", NULL};
   static const char *const lora_of[] = {"all", "qkv", NULL};
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
   if (!wrong) wrong = check_word(arena, "dispatcher", run->dispatcher, dispatcher);

@@ -76,6 +76,7 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
       is(run->dispatcher, "deepep") || is(run->dispatcher, "hybridep") ? ZP_DISPATCH_NODES : ZP_DISPATCH_COPIES;
   with->graphs = is(run->graphs, "whole")   ? ZP_GRAPHS_WHOLE
                  : is(run->graphs, "parts") ? ZP_GRAPHS_PARTS
+                 : is(run->graphs, "gates") ? ZP_GRAPHS_GATES
                                             : ZP_GRAPHS_NONE;
   with->hides_exchange = run->hides_exchange;
   with->one_kernel = run->one_kernel;

@@ -68,6 +68,11 @@ static bool sends_copies(const zp_machine *machine, const zp_software *software,
   return software->dispatcher == ZP_DISPATCH_COPIES || drops || !zp_software_has_nodes(machine->cluster);
 }
 
+static double sorts_s(const zp_exchange *x) {
+  double bytes = (double)x->step->comm_elements * x->lowered->compute_bytes;
+  return zp_cost_memory_bound(x->machine, SORT_PASSES * bytes / zp_cost_constant(ZP_COST_SORTED_ROWS), 0);
+}
+
 double zp_software_exchange_s(const zp_exchange *x, const zp_software *software) {
   const zp_node *gate = zp_software_gate(x->graph);
   assert(gate);
@@ -79,8 +84,7 @@ double zp_software_exchange_s(const zp_exchange *x, const zp_software *software)
   if (sends_copies(x->machine, software, gate)) {
     zp_group_link pairs = *link;
     pairs.local_bytes_per_s = fmin(link->local_bytes_per_s, line * zp_cost_constant(ZP_COST_PAIRS_LINK));
-    return zp_cost_all_to_all(&pairs, copies * bytes) +
-           zp_cost_memory_bound(x->machine, SORT_PASSES * copies * bytes / zp_cost_constant(ZP_COST_SORTED_ROWS), 0);
+    return zp_cost_all_to_all(&pairs, copies * bytes) + sorts_s(x);
   }
   bool kernels = software->graphs == ZP_GRAPHS_WHOLE;
   double inside = line * zp_cost_constant(kernels ? ZP_COST_DISPATCH_LINK_KERNEL : ZP_COST_DISPATCH_LINK);
@@ -98,7 +102,9 @@ double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *sof
   if (!software->hides_exchange) return seconds;
   double units = zp_cost_constant(ZP_COST_DISPATCH_UNITS) / zp_cost_units(x->machine);
   bool copies = sends_copies(x->machine, software, zp_software_gate(x->graph));
-  return seconds * (copies ? zp_cost_taken(x->machine, x->link) : fmin(1, units));
+  if (!copies) return seconds * fmin(1, units);
+  double sorts = sorts_s(x); /* which nothing hides */
+  return (seconds - sorts) * zp_cost_taken(x->machine, x->link) + sorts;
 }
 
 /* ---- products ---- */
@@ -150,6 +156,7 @@ double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machin
 
 enum { BIAS_BYTES = 4 + 10 + 8 + 6, BIAS_GRAD_BYTES = 6 + 6 + 12 + 12, BIAS_KERNELS = 2, BIAS_GRAD_KERNELS = 6 };
 enum { COPIES_KERNELS = 38, COPIES_GRAD_KERNELS = 40, NODES_KERNELS = 28, NODES_GRAD_KERNELS = 30, PARTS_KERNELS = 4 };
+enum { GATES_KERNELS = PARTS_KERNELS + 8 }; /* and copies of heads and layouts */
 enum { PRODUCTS = 2, GRAD_PRODUCTS = 4 };
 /* Host time of one product from C++; as a copy (data_parallel.c): an estimate. */
 #define PRODUCT_CALL_S 10e-6
@@ -174,7 +181,7 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   if (software->graphs == ZP_GRAPHS_WHOLE) return cost;
   const zp_shape *out = &graph->tensors.data[product->out.data[0]].shape;
   double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 1 + software->cast_kernels : 1;
-  cost.kernels = eager ? kernels : PARTS_KERNELS;
+  cost.kernels = eager ? kernels : software->graphs == ZP_GRAPHS_GATES ? GATES_KERNELS : PARTS_KERNELS;
   if (!software->one_kernel) cost.host_s = experts * narrow * (forward ? PRODUCTS : GRAD_PRODUCTS) * PRODUCT_CALL_S;
   if (!software->expert_biases) return cost;
   double elements = (double)zp_shape_elements(out, lowered->microbatch);

@@ -184,6 +184,7 @@ static bool reads_slots(const pricer *p, const zp_step *step) {
 /* Does the host issue it, or does a graph launch it? */
 static bool is_issued(const pricer *p, const zp_step *step) {
   if (p->software->graphs == ZP_GRAPHS_NONE || step->kind != ZP_STEP_NODE) return true;
+  if (p->software->graphs == ZP_GRAPHS_GATES) return step->op != ZP_OP_TOP_K_GATE && step->op != ZP_OP_TOP_K_GATE_GRAD;
   zp_op_class class = zp_op_get_class(step->op);
   bool experts = class == ZP_CLASS_GROUPED || class == ZP_CLASS_ROUTING || reads_slots(p, step);
   return p->software->graphs == ZP_GRAPHS_PARTS && experts;

@@ -41,12 +41,12 @@ def recomputation(random, tensor, pipeline):
 
 
 def groups(random, model, ranks):
-    """How data ranks stand: some share the positions of a sample; state lies within groups of them."""
+    """How data ranks stand: some share the positions of a sample; state lies within groups of them, whatever positions they have."""
     divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
     context = random.choice([n for n in divisors if model["sizes"]["S"] % n == 0] or [1]) if random.random() < 0.3 else 1
     if tree.may_drop(model):  # other tokens than on one rank (docs/guide/limits.md)
         context = 1
-    shard = random.choice(divisors) if context == 1 and random.random() < 0.3 else 0
+    shard = random.choice(divisors) if random.random() < 0.3 else 0
     return context, shard
 
 
@@ -67,8 +67,8 @@ def layout(random, model, tensor, pipeline, ranks):
         chosen["zero"] = random.choice((0, 1, 2, 3))
         if chosen["zero"] and 1 < shard < ranks:
             chosen["shard"] = shard
-        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5:
-            chosen["plan.expert"] = data
+        if "top_k_gate" in tree.operations(model) and random.random() < 0.5:
+            chosen["plan.expert"] = random.choice([n for n in range(2, ranks + 1) if ranks % n == 0])
     if pipeline > 1 and random.random() < 0.5:
         chosen["cut"] = "block"
     if min(pipeline, ranks) > 1 and random.random() < 0.5:

@@ -16,8 +16,8 @@ typedef struct zp_software_groups {
 } zp_software_groups;
 /* How tokens come to experts: a copy for each of them, or one to every node and from there to its devices. */
 typedef enum zp_dispatcher { ZP_DISPATCH_COPIES, ZP_DISPATCH_NODES } zp_dispatcher;
-/* What CUDA graphs launch: nothing, all but experts, everything. */
-typedef enum zp_graphs { ZP_GRAPHS_NONE, ZP_GRAPHS_PARTS, ZP_GRAPHS_WHOLE } zp_graphs;
+/* What CUDA graphs launch: nothing, gates and what they find out, all but experts, everything. */
+typedef enum zp_graphs { ZP_GRAPHS_NONE, ZP_GRAPHS_GATES, ZP_GRAPHS_PARTS, ZP_GRAPHS_WHOLE } zp_graphs;
 enum { ZP_SOURCE_WORDS = 5 };
 /* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at
  * all. */

@@ -38,7 +38,7 @@ typedef struct zp_measured {
   int64_t lora_rank;
   const char *lora_of;    /* "qkv", "all": the products with adapters */
   const char *dispatcher; /* of tokens to experts: "alltoall", "deepep", "hybridep" */
-  const char *graphs;     /* CUDA graphs: "none", "parts": attention and the gate, "whole" */
+  const char *graphs;     /* CUDA graphs: "none", "gates", "parts": all but experts, "whole" */
   bool hides_exchange;    /* of experts, alongside another micro-batch */
   bool one_kernel;        /* the products of all experts are one */
   bool experts_in_a_row;  /* of a token, as some gates of benchmarks choose; else at random */
