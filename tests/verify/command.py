@@ -381,6 +381,11 @@ def what_would_help(_):
         step_s = parse("poor: %s with the help" % name, [*kept, *setting])["estimate"]["step_s"]
         said = float(line[1]) * (1e-3 if line[2] == "ms" else 1)
         expect("poor: %s is as fast as said" % name, 0.99 < said / step_s < 1.06, (said, step_s))
+    long = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "16", "--for", "megatron", "--set", "model.S=131072", "--set", "batch=2",
+            "--set", "recompute=selective", "--set", "pipeline=1"]
+    run = check("a sample that does not fit", long, 3, "with context 16 it fits")
+    expect("a sample that fits divided", "(--set context=16)" in run.stderr, run.stderr)
+    check("a sample divided", [*long, "--set", "context=16"], 0, "context 16")
 
 
 def idle_devices(folder):
