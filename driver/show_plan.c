@@ -15,6 +15,18 @@ static void put_fewer_ranks(zp_page *page, const zp_plan *plan) {
                 zp_show_seconds(arena, fewer.estimate.step_s), ranks);
 }
 
+/* "a batch of 1024 (--set batch=1024): ~8.5 s a step, MFU ~31.9%; tensor 8 x ..." */
+static void put_help(zp_page *page, const zp_help *help) {
+  zp_arena *arena = page->out.arena;
+  const zp_estimate *e = &help->best.estimate;
+  const char *option = help->option ? zp_format(arena, " (--set %s)", help->option) : "";
+  const char *words = help->kind == ZP_HELP_BATCH || !help->option ? zp_format(arena, "%s%s", help->words, option)
+                                                                   : zp_format(arena, "--set %s", help->option);
+  zp_page_field(page, "helps", "%s: ~%s a step, ~%.1f times the tokens/s, MFU ~%.1f%%; %s", words,
+                zp_show_seconds(arena, e->step_s), help->times_faster, 100 * e->mfu,
+                zp_words_layout(arena, &help->best.choice));
+}
+
 /* Where most of the devices' time goes elsewhere: where to, and whether far fewer of them would do. */
 static void put_poor_use(zp_page *page, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
@@ -26,7 +38,8 @@ static void put_poor_use(zp_page *page, const zp_plan *plan) {
     fewer = zp_format(arena, "; %d devices take ~%.1f times as long for ~%.1f times fewer device hours (--gpus %d)",
                       poor.devices, poor.times_longer, poor.times_fewer_hours, poor.devices);
   zp_page_field(page, "poor use", "~%.0f%% of the step is %s%s", 100 * poor.term_s / e->step_s, poor.term, fewer);
-  if (poor.missing) zp_page_field(page, "missing", "%s", poor.missing);
+  if (poor.cause) zp_page_field(page, "because", "%s", poor.cause);
+  for (int i = 0; i < poor.helps.len; i++) put_help(page, &poor.helps.data[i]);
 }
 
 /* What a person does next with a plan that was just searched: train here, hand it to another program, or keep it. */

@@ -45,6 +45,7 @@ emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
 mixed precision|1|16|python3 tests/diff/bf16.py
+products of 8 bits|1|16|python3 tests/diff/float8.py
 fp16 and its loss scale|1|16|python3 tests/diff/fp16.py
 offload|1|16|python3 tests/diff/offload.py
 schedules|1|16|python3 tests/diff/schedules.py

@@ -6,7 +6,7 @@
 #   tests/run.sh [--no-dev] [--quick] [--whole]        a line a part: checks, seconds, and seconds of processor time
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
 #     --quick     fewer layouts: every value of every axis once
-#     --whole     whole tables of trainings; otherwise a third by turns, and every value of every setting (support/trainings.py)
+#     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py)
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -14,7 +14,7 @@ root=$(dirname "$here")
 logs=build/test-logs
 dev=yes
 quick=
-turns=3
+turns=6
 for option; do
   case $option in
   --no-dev) dev=no ;;
@@ -65,6 +65,7 @@ list_parts() {
 unit release|unit release 1
 layouts|python3 tests/diff/layouts.py --jobs 1 $quick
 mixed precision|python3 tests/diff/bf16.py
+products of 8 bits|python3 tests/diff/float8.py --jobs 1
 sums of gradients|python3 tests/diff/sums.py
 sums in 16 bits|python3 tests/diff/stochastic_sums.py
 sums rounded between nodes|python3 tests/diff/rounded_sums.py
@@ -211,6 +212,6 @@ run_side_by_side() {
 
 once=ON # unit tests of layers and of emulated GPUs run with sanitizers alone
 [ "$dev" = yes ] || once=OFF
-part 'build release' build release -DZPLAN_TESTS_ONCE=$once || finish
+part 'build release' build release -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON || finish
 run_side_by_side
 finish

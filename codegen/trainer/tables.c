@@ -11,7 +11,7 @@
 
 static const char *precision_text(zp_precision p) {
   static const char *const texts[ZP_PRECISIONS] = {
-#define PRECISION(id, word, operand, real, dtype, recipe, text) text,
+#define PRECISION(id, word, operand, real, dtype, recipe, value, weight, gradient, multiple, text) text,
 #include <zplan/precisions.def>
   };
   return texts[p];

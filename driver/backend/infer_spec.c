@@ -61,7 +61,7 @@ bool zp_inference_options(const zp_run_state *run) {
 
 zp_spec *zp_inference_spec(zp_run_state *run, const zp_spec *trained, int batch, int ranks) {
   bool f64 = trained->train.precision == ZP_PREC_F64, gpu = asks_for_gpu(&run->options);
-  zp_model_set_float8(trained->model, false);
+  zp_model_set_float8(trained->model, 0);
   zp_model_unfreeze(trained->model); /* forward keeps only what gradients need, and decoding needs keys and values */
   int64_t gradient_bytes = zp_model_trained_parameters(trained->model) * (f64 ? 8 : 4);
   const char *cluster = gpu ? gpu_cluster(run, ranks) : cpu_cluster(run, gradient_bytes, ranks);

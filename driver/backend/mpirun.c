@@ -101,8 +101,9 @@ static void push_hosts(zp_arena *arena, zp_strings *argv, const char *hostfile) 
   zp_push(arena, argv, hostfile);
 }
 
-/* Ranks share cores: blocked ranks must yield (mpi_yield_when_idle), and no rank is bound to a core. Machines of a
- * hostfile have a TMPDIR each. */
+/* Ranks share cores: none is bound to one. A rank that waits polls some 200 times and then sleeps
+ * (runtime/comm/comm.c); MPI itself need not yield in every poll (mpi_yield_when_idle), for which a busy machine takes
+ * the core away 200 times a message. Machines of a hostfile have a TMPDIR each. */
 void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile) {
   const char *parent = getenv("TMPDIR");
   if (!parent || !*parent) parent = "/tmp";
@@ -116,7 +117,7 @@ void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *ho
                          "none",
                          "--mca",
                          "mpi_yield_when_idle",
-                         "1",
+                         "0",
                          "--mca",
                          "btl_base_warn_component_unused",
                          "0"};

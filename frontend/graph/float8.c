@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which products of a model take operands of 8 bits: those of layers, as Transformer Engine's modules do. Embeddings,
  * the head, scores of attention, gates of experts, products of experts and adapters stay as they are. */
+#include <assert.h>
 #include <zplan/model.h>
-
-/* Rows and columns of operands that kernels of 8 bits take (Transformer Engine: dimensions are multiples of 16). */
-enum { MULTIPLE = 16 };
 
 static bool is_product(const zp_node *node) { return node->op == ZP_OP_MATMUL; }
 
-static bool may_be_float8(const zp_model *model, const zp_graph *graph, const zp_node *node) {
+static bool may_be_float8(const zp_model *model, const zp_graph *graph, const zp_node *node, int multiple) {
   const zp_tensor *w = &graph->tensors.data[node->in.data[1]];
   int last = w->shape.rank - 1;
-  return w->role == ZP_ROLE_PARAM && !zp_model_is_adapter(model, w->index) && w->shape.dim[last] % MULTIPLE == 0 &&
-         w->shape.dim[last - 1] % MULTIPLE == 0;
+  return w->role == ZP_ROLE_PARAM && !zp_model_is_adapter(model, w->index) && w->shape.dim[last] % multiple == 0 &&
+         w->shape.dim[last - 1] % multiple == 0;
 }
 
 /* The product whose scores a gate reads, through row operations: a token's choice may hang on a rounding. */
@@ -23,14 +21,16 @@ static void leave_scores(zp_graph *graph, const zp_node *gate) {
   if (at >= 0 && is_product(&graph->nodes.data[at])) graph->nodes.data[at].attr.float8 = false;
 }
 
-int zp_model_set_float8(zp_model *model, bool float8) {
+int zp_model_set_float8(zp_model *model, int multiple) {
+  assert(multiple >= 0);
   int products = 0;
   for (int s = 0; s < model->segments.len; s++) {
     zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       zp_node *node = &graph->nodes.data[n];
       if (is_product(node))
-        node->attr.float8 = float8 && model->segments.data[s].is_repeat && may_be_float8(model, graph, node);
+        node->attr.float8 =
+            multiple && model->segments.data[s].is_repeat && may_be_float8(model, graph, node, multiple);
     }
     for (int n = 0; n < graph->nodes.len; n++)
       if (graph->nodes.data[n].op == ZP_OP_TOP_K_GATE) leave_scores(graph, &graph->nodes.data[n]);

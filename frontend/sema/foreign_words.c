@@ -24,6 +24,7 @@
   "not built; of schedules with two chunks a stage in a V there is `schedule = \"zb_v\"`, in the `plan` block"
 #define OFFLOAD(state) "write `offload[" state "] = \"cpu\"` or `\"nvme\"`, in the `plan` block"
 #define PRECISION(word) "write `precision = \"" word "\"`, in the `train` block"
+#define MACHINE(node, name) "write `node = std.hw." node "` in the `cluster` block, or --machine " name
 #define NO_SLICES                                                                                                      \
   "not built: a micro-batch has whole samples; `context = 2` in the `plan` block divides them over ranks"
 
@@ -105,9 +106,14 @@ static const struct {
     {"mxfp8", PRECISION("mixed_mxfp8")},
     {"nvfp4", PRECISION("mixed_nvfp4")},
     {"fp4", PRECISION("mixed_nvfp4")},
-    {"fp8_blockwise",
-     "not built: scales of blocks of 128; `precision = \"mixed_fp8\"` has one a tensor, `\"mixed_mxfp8\"` "
-     "one for 32 values"},
+    {"fp8_block", PRECISION("mixed_fp8_block")},
+    {"fp8_blockwise", PRECISION("mixed_fp8_block")},
+    {"a100", MACHINE("dgx_a100", "dgx-a100")},
+    {"h100", MACHINE("dgx_h100", "dgx-h100")},
+    {"h200", MACHINE("dgx_h200", "dgx-h200")},
+    {"h800", MACHINE("hgx_h800", "hgx-h800")},
+    {"b200", MACHINE("dgx_b200", "dgx-b200")},
+    {"gb200", MACHINE("nvl72", "gb200-nvl72")},
     {"sharp", "not built: sums inside switches of the network are neither planned nor trained"},
     {"nccl_sharp", "not built: sums inside switches of the network are neither planned nor trained"},
 };

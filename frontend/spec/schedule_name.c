@@ -43,9 +43,11 @@ zp_rank_order zp_rank_order_by_name(const char *name) {
 static const struct {
   const char *word;
   int bytes, real_bytes;
-  const char *recipe;
+  const char *recipe, *rounded[ZP_SIDES];
+  int multiple;
 } precisions[ZP_PRECISIONS] = {
-#define PRECISION(id, word, operand, real, dtype, recipe, ...) {word, operand, real, recipe},
+#define PRECISION(id, word, operand, real, dtype, recipe, value, weight, gradient, multiple, ...)                      \
+  {word, operand, real, recipe, {value, weight, gradient}, multiple},
 #include <zplan/precisions.def>
 };
 
@@ -57,6 +59,16 @@ const char *zp_precision_name(zp_precision precision) {
 const char *zp_precision_recipe(zp_precision precision) {
   assert(precision < ZP_PRECISIONS);
   return precisions[precision].recipe;
+}
+
+const char *zp_precision_rounded(zp_precision precision, zp_product_side side) {
+  assert(precision < ZP_PRECISIONS && side < ZP_SIDES);
+  return precisions[precision].rounded[side];
+}
+
+int zp_precision_multiple(zp_precision precision) {
+  assert(precision < ZP_PRECISIONS);
+  return precisions[precision].multiple;
 }
 
 int zp_precision_bytes(zp_precision precision) {

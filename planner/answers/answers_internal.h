@@ -23,6 +23,23 @@ zp_spec *zp_spec_with_idle(zp_arena *arena, const zp_spec *spec);
 /* A copy that outlives the search: its own cuts, no times by stage. */
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
 
+/* ---- would_help.c ---- */
+/* In fp32 on a device that has tensor cores of several times its rate? */
+bool zp_computes_slowly(const zp_plan *plan);
+
+/* ---- limits.c ---- */
+enum { ZP_LIMITS = 23 };
+const char *zp_limit_key(int i); /* "tensor" */
+zp_relaxation_kind zp_limit_kind(int i);
+/* Was it written by the user, and is it dropped now? */
+bool zp_drop_limit(zp_constraints *c, int i);
+
+/* Drops the pinned modes of stages, and the number of stages that they pin. The key that did; NULL: none. */
+const char *zp_drop_modes(zp_constraints *c);
+bool zp_has_limits(zp_arena *arena, const zp_plan *plan); /* that were written */
+/* Lets the copy divide samples over context ranks, and nothing else; false: there is no degree worth it. */
+bool zp_allow_context(zp_arena *arena, zp_spec *copy, int devices);
+
 /* ---- together.c ---- */
 /* Why no combination of the decisions that the limits allow goes together; none: some does. */
 zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan);

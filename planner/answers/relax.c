@@ -36,84 +36,30 @@ static bool propose(relaxer *r, const zp_spec *changed, int devices, zp_relaxati
 
 /* ---- constraints ---- */
 
-typedef struct limit_row {
-  const char *key;
-  size_t at;
-  zp_relaxation_kind kind;
-} limit_row;
-#define LIMIT(name, kind)                                                                                              \
-  { #name, offsetof(zp_constraints, name), kind }
-#define OFFLOADED(state, name)                                                                                         \
-  { name, offsetof(zp_constraints, offload[ZP_STATE_##state]), ZP_RELAX_CONSTRAINT }
-static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(data, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(expert, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(context, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(shard, ZP_RELAX_ZERO),
-                                   LIMIT(idle, ZP_RELAX_IDLE),
-                                   LIMIT(zero, ZP_RELAX_ZERO),
-                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),
-                                   LIMIT(loss_chunks, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(recompute, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(node_order, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(cut, ZP_RELAX_CONSTRAINT),
-                                   OFFLOADED(OPTIMIZER, "offload[optimizer]"),
-                                   OFFLOADED(GRADIENTS, "offload[gradients]"),
-                                   OFFLOADED(PARAMS, "offload[params]"),
-                                   OFFLOADED(ACTIVATIONS, "offload[activations]")};
-enum { N_LIMITS = sizeof limits / sizeof *limits };
-
-static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }
-
-/* Set by the user, not a default of the language. */
-static bool is_written(const zp_limit *limit) { return limit->set && limit->span.file >= 0; }
-
-/* The pinned modes of stages, and the number of stages that they pin. */
-static void drop_modes(zp_constraints *c) {
-  if (c->stage_recompute.len > 0 || c->recompute_layers_listed) c->pipeline = (zp_limit){0};
-  c->stage_recompute.len = c->recompute_layers.len = 0;
-  c->recompute_layers_listed = false;
-}
-
 static int propose_free_modes(relaxer *r) {
   zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
-  zp_constraints *c = zp_copied_constraints(changed);
-  bool modes = c->stage_recompute.len > 0;
-  if (!modes && c->recompute_layers.len == 0) return 0;
-  drop_modes(c);
-  propose(r, changed, r->plan->devices,
-          (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE,
-                          .words = modes ? "without the constraint on `stage_recompute`"
-                                         : "without the constraint on `recompute_layers`"});
+  const char *key = zp_drop_modes(zp_copied_constraints(changed));
+  if (!key) return 0;
+  propose(
+      r, changed, r->plan->devices,
+      (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE, .words = zp_format(r->arena, "without the constraint on `%s`", key)});
   return 1;
 }
 
 /* Each limit that is set dropped alone; when that never suffices, all together. */
 static void drop_constraints(relaxer *r) {
   int set = propose_free_modes(r);
-  for (int i = 0; i < N_LIMITS; i++) {
+  for (int i = 0; i < ZP_LIMITS; i++) {
     zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
-    zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
-    if (!is_written(limit)) continue;
+    if (!zp_drop_limit(zp_copied_constraints(changed), i)) continue;
     set++;
-    *limit = (zp_limit){0};
-    const char *words = zp_format(r->arena, "without the constraint on `%s`", limits[i].key);
-    propose(r, changed, r->plan->devices, (zp_relaxation){.kind = limits[i].kind, .words = words});
+    const char *words = zp_format(r->arena, "without the constraint on `%s`", zp_limit_key(i));
+    propose(r, changed, r->plan->devices, (zp_relaxation){.kind = zp_limit_kind(i), .words = words});
   }
   if (r->found.len || set < 2) return;
   zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
-  drop_modes(zp_copied_constraints(changed));
-  for (int i = 0; i < N_LIMITS; i++) {
-    zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
-    if (is_written(limit)) *limit = (zp_limit){0};
-  }
+  zp_drop_modes(zp_copied_constraints(changed));
+  for (int i = 0; i < ZP_LIMITS; i++) zp_drop_limit(zp_copied_constraints(changed), i);
   propose(r, changed, r->plan->devices,
           (zp_relaxation){.kind = ZP_RELAX_CONSTRAINT, .words = "without any constraint on degrees"});
 }
@@ -149,6 +95,20 @@ static void allow_offload(relaxer *r) {
       if (propose(r, changed, r->plan->devices, relaxation)) return;
     }
   }
+}
+
+/* ---- context ---- */
+
+/* Where the search does not open degrees by itself. */
+static void divide_positions(relaxer *r) {
+  zp_spec *changed = zp_copy_spec(r->arena, zp_plan_asked(r->plan));
+  if (constraints(r)->context.set || zp_most_free_context(changed, r->plan->devices) > 1) return;
+  if (!zp_allow_context(r->arena, changed, r->plan->devices)) return;
+  if (!propose(r, changed, r->plan->devices, (zp_relaxation){.kind = ZP_RELAX_CONTEXT})) return;
+  zp_relaxation *found = &r->found.data[r->found.len - 1];
+  found->amount = zp_context_ranks(&found->choice);
+  found->words = zp_format(r->arena, "with context %lld", (long long)found->amount);
+  found->option = zp_format(r->arena, "--set context=%lld", (long long)found->amount);
 }
 
 /* ---- batch ---- */
@@ -300,6 +260,7 @@ zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan) {
   drop_constraints(&r);
   change_batch(&r);
   if (memory) {
+    divide_positions(&r);
     add_device_memory(&r); /* what takes least first */
     add_devices(&r);
     allow_offload(&r);

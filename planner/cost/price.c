@@ -7,6 +7,7 @@
 #include <math.h>
 #include "own_price.h"
 #include "software_cost.h"
+#include <zplan/constants.h>
 #include <zplan/cost.h>
 #include <zplan/moves.h>
 
@@ -35,6 +36,15 @@ static zp_product_kind kind_of(const zp_node *node, bool forward) {
   return node->attr.trans == forward ? ZP_PRODUCT_NT : ZP_PRODUCT_NN;
 }
 
+/* CPU ranks round operands of 8 bits, a tile of an operand for every tile of the result that it goes into. The casts of
+ * GPUs are the profile's (software/). */
+static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k) {
+  enum { TILE = 128 }; /* rows and columns: ZPR_PRODUCT_M, ZPR_PRODUCT_N */
+  if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
+  double elements = m * k * ceil(n / TILE) + k * n * ceil(m / TILE);
+  return elements * zp_cost_constant(ZP_COST_CPU_FLOAT8) / p->machine->flop_per_s;
+}
+
 static double matmul_s(const pricer *p, const zp_node *node) {
   int eb = p->lowered->compute_bytes;
   double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
@@ -42,10 +52,12 @@ static double matmul_s(const pricer *p, const zp_node *node) {
   if (node->op == ZP_OP_MATMUL_WGRAD) { /* (dy, x) */
     b = (double)zp_shape_cols(in_shape(p, node, 1));
     bool turned = !node->attr.trans && p->machine->node->device.measured; /* only there it makes a difference */
-    return zp_cost_product(p->machine, ZP_PRODUCT_TN, 1, turned ? b : a, turned ? a : b, rows, eb);
+    return zp_cost_product(p->machine, ZP_PRODUCT_TN, 1, turned ? b : a, turned ? a : b, rows, eb) +
+           rounding_s(p, node, a, b, rows);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
-  return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb);
+  return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb) +
+         rounding_s(p, node, rows, b, a);
 }
 
 /* Products of all experts. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,

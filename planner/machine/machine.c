@@ -11,18 +11,8 @@
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 static double peak_flop_per_s(const zp_device *device, zp_precision precision) {
-  switch (precision) {
-  case ZP_PREC_F64: return device->flop_per_s_fp64;
-  case ZP_PREC_F32: return device->flop_per_s_fp32;
-  case ZP_PREC_MIXED_FP16:
-  case ZP_PREC_MIXED_BF16:
-  case ZP_PREC_MIXED_FP8:
-  case ZP_PREC_MIXED_FP8_DELAYED:
-  case ZP_PREC_MIXED_MXFP8:
-  case ZP_PREC_MIXED_NVFP4: return device->flop_per_s_half;
-  case ZP_PRECISIONS: break;
-  }
-  return 0;
+  if (precision == ZP_PREC_F64) return device->flop_per_s_fp64;
+  return precision == ZP_PREC_F32 ? device->flop_per_s_fp32 : device->flop_per_s_half;
 }
 
 /* Share of the node's cores that one of its ranks computes with: its threads are whole cores. */

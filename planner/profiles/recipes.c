@@ -13,7 +13,8 @@
  * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
  * Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits largest value and
  * cast, else one (the same page).
- * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). */
+ * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
+ * blocks of 128 are not timed there: rate 0, they are not planned for GPUs. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
@@ -32,6 +33,7 @@ static const struct {
     {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1},
     {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3},
     {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0},
     {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2},
 };
 
@@ -58,6 +60,7 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
       if (arch < BLACKWELL) kept = recipes[i].weight_32nds_before_sm100;
     }
     if (!*software) return zp_format(arena, "zplan's own GPU trainer has no products in %s", recipe);
+    if (recipes[i].rate == 0) return zp_format(arena, "products in %s have no published rates", recipe);
     if (!(*software)->engine)
       return zp_format(arena, "products in %s are not priced for profile %s", recipe, (*software)->name);
     zp_software *with = ZP_NEW(arena, zp_software);

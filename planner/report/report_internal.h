@@ -26,8 +26,6 @@ int64_t zp_words_units(const zp_plan *plan);
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
 /* In two sentences: where the time goes, and what makes it fit. */
 const char *zp_words_why_briefly(zp_arena *arena, const zp_plan *plan);
-/* "tensor 16 x pipeline 50 x data 1, interleaved/2, micro-batch 1, recompute full": one line, without what is plain. */
-const char *zp_words_layout(zp_arena *arena, const zp_choice *choice);
 /* "tensor 16 x pipeline 49 x data 1, ...: at most ~16.7% slower": an alternative of the plan. */
 const char *zp_words_alternative(zp_arena *arena, const zp_plan *plan, int index);
 /* Seconds of a step that communication takes, of all kinds. */

@@ -104,9 +104,14 @@ static void column_strip(void *arg, int64_t begin, int64_t end, int worker) {
   multiply(&p, worker);
 }
 
-/* Strips are cut at multiples of STRIP, the width that the library's inner kernels like; below SMALL multiply-adds
- * waking another thread costs more than it saves. */
+/* Strips are cut at multiples of STRIP, the width that the library's inner kernels like, and not through blocks of
+ * 8-bit operands; below SMALL multiply-adds waking another thread costs more than it saves. */
 enum { STRIP = 32, SMALL = 64 * 64 * 64 };
+
+static int64_t strip_of(const zpr_product *p, zpk_float8 format) {
+  int64_t across = p->float8 ? zpk_float8_block_of(format).across : 0;
+  return across > STRIP ? across : STRIP;
+}
 
 static void share_out(zpr *c, const zpr_product *p) {
   const zpr_operands *o = &p->of;
@@ -119,9 +124,9 @@ static void share_out(zpr *c, const zpr_product *p) {
   if (o->m * o->n * o->k < SMALL)
     multiply(p, 0);
   else if (o->m > o->n)
-    zpr_parallel(c, o->m, STRIP, row_strip, (void *)(uintptr_t)p);
+    zpr_parallel(c, o->m, strip_of(p, p->a_format), row_strip, (void *)(uintptr_t)p);
   else
-    zpr_parallel(c, o->n, STRIP, column_strip, (void *)(uintptr_t)p);
+    zpr_parallel(c, o->n, strip_of(p, p->b_format), column_strip, (void *)(uintptr_t)p);
   check_memory(c);
 }
 
@@ -153,9 +158,11 @@ static void some_rows(void *arg, int64_t begin, int64_t end, int worker) {
     t->most[worker] = fmaxf(t->most[worker], zpk_largest_bf16(t->x + i * t->ld, t->cols));
 }
 
-/* The scale of a matrix, whatever the number of threads: the largest of all is exact. */
+/* The scale of a matrix, whatever the number of threads: the largest of all is exact. Those of blocks are taken in
+ * tiles. */
 static float scale_of(zpr *c, zpk_float8 format, const void *x, int64_t rows, int64_t cols, int64_t ld) {
   enum { GRAIN = 64 };
+  if (zpk_float8_block_of(format).along) return 1;
   largest_task task = {.x = x, .cols = cols, .ld = ld};
   zpr_parallel(c, rows, GRAIN, some_rows, &task);
   for (int i = 1; i < ZPR_MAX_WORKERS; i++) task.most[0] = fmaxf(task.most[0], task.most[i]);

@@ -84,6 +84,18 @@ static void widen_tile(zpk_dtype dtype, const char *from, int64_t ld, int64_t ro
   for (int64_t i = 0; i < rows; i++) zpk_widen(dtype, from + i * ld * zpk_bytes(dtype), to + i * cols, cols);
 }
 
+/* A tile [rows][cols] of an operand. Blocks begin where tiles do: at multiples of M and N, and of K along the sum. */
+_Static_assert(M % 128 == 0 && N % 128 == 0 && K % 128 == 0, "tiles are whole blocks");
+_Static_assert((int)M <= (int)ZPK_FLOAT8_COLS && (int)N <= (int)ZPK_FLOAT8_COLS && (int)K <= (int)ZPK_FLOAT8_COLS,
+               "tiles are no wider");
+
+static void through_float8(zpk_float8 format, float scale, bool down, int64_t rows, int64_t cols, float *tile) {
+  if (zpk_float8_block_of(format).along)
+    zpk_through_float8_blocks(format, down, rows, cols, tile);
+  else
+    zpk_through_float8(format, scale, tile, rows * cols);
+}
+
 static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tiles) {
   const zpr_operands *o = &p->of;
   float *a = tiles, *b = a + M * K, *y = b + K * N;
@@ -94,12 +106,13 @@ static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tile
   for (int64_t term = 0; term < p->terms; term++)
     for (int64_t l = 0; l < o->k; l += K) {
       int64_t k = shorter(K, o->k - l);
-      widen_tile(p->dtype, left(p, term, i, l), o->lda, o->trans_a ? k : m, o->trans_a ? m : k, a);
-      widen_tile(p->dtype, right(p, term, l, j), o->ldb, o->trans_b ? n : k, o->trans_b ? k : n, b);
-      if (p->float8) zpk_through_float8(p->a_format, p->a_scale, a, m * k);
-      if (p->float8) zpk_through_float8(p->b_format, p->b_scale, b, k * n);
-      const zpr_operands tile = {o->trans_a,         o->trans_b,         true,  m, n, k,
-                                 o->trans_a ? m : k, o->trans_b ? k : n, to.ld, a, b, to.y};
+      int64_t a_rows = o->trans_a ? k : m, a_cols = o->trans_a ? m : k;
+      int64_t b_rows = o->trans_b ? n : k, b_cols = o->trans_b ? k : n;
+      widen_tile(p->dtype, left(p, term, i, l), o->lda, a_rows, a_cols, a);
+      widen_tile(p->dtype, right(p, term, l, j), o->ldb, b_rows, b_cols, b);
+      if (p->float8) through_float8(p->a_format, p->a_scale, o->trans_a, a_rows, a_cols, a);
+      if (p->float8) through_float8(p->b_format, p->b_scale, !o->trans_b, b_rows, b_cols, b);
+      const zpr_operands tile = {o->trans_a, o->trans_b, true, m, n, k, a_cols, b_cols, to.ld, a, b, to.y};
       if (!p->use->f32->f32(&tile)) return false;
     }
   if (!p->gradient) round_tile(p, i, j, m, n, y);

@@ -15,7 +15,7 @@ typedef struct zpr_product {
    * how many bytes their operands are apart. */
   char *tiles;
   int64_t terms, a_term, b_term;
-  /* Operands are rounded to 8 bits first, each by its scale (zpk_through_float8). */
+  /* Operands are rounded to 8 bits first, each by its scale (zpk_through_float8) or by those of its blocks. */
   bool float8;
   zpk_float8 a_format, b_format;
   float a_scale, b_scale;

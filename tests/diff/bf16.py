@@ -9,8 +9,7 @@
    --check-memory. Messages of activations and weights are half as long as in fp32, those of gradients as long.
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
 3. 5 steps on one layout and 5 more on another end where 10 do; on the same layout to the last byte.
-4. 60 steps of examples/gpt_tiny.dz with 2 layers on a text reach the loss of fp32; those of mixed_fp8 that of bf16, with products of layers that
-   read gradients of results in E5M2 and all else in E4M3.
+4. 60 steps of examples/gpt_tiny.dz with 2 layers on a text reach the loss of fp32.
 
 Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
 So runs differ as the run on one rank differs from f64, which the test prints alongside; measured:
@@ -22,13 +21,11 @@ So runs differ as the run on one rank differs from f64, which the test prints al
   sends a token to another expert, which is no small difference;
 - on the emulated GPU, after 2 steps, the same bounds divided by 10 (measured 7.8e-5 and 3.3e-4 on 25 November 2026): little has been fed back;
 - T5 there after 1 step, likewise (measured 8.6e-6 and 1.2e-4 on 26 November 2026);
-- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 2e-3 on 30 November 2026), which has fallen by 2.8; in fp8 within
-  the same of bf16 (measured 7e-3 on 30 November 2026).
+- text: mean loss of the last 10 of 60 steps within 0.02 of that of fp32 (measured 2e-3 on 30 November 2026), which has fallen by 2.8.
 """
 import argparse
 import json
 import os
-import re
 import shutil
 import struct
 import sys
@@ -40,7 +37,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 import trainings  # noqa: E402
 
-BF16, FP8 = "mixed_bf16", "mixed_fp8"
+BF16 = "mixed_bf16"
 STEPS, HALF, TEXT_STEPS = 10, 5, 60
 LOSS, NORM, GPU_SHARE, EXPERTS_SHARE, TEXT_LOSS = 2e-3, 3e-2, 0.1, 3, 0.02
 MODELS = (("gpt", None), ("llama", None), ("moe", None), ("moe", {"model.n": 8}))
@@ -232,7 +229,7 @@ def resume(suite, one, place):
 
 def check_text(suite):
     last, first = {}, {}
-    for precision in ("fp32", BF16, FP8):
+    for precision in ("fp32", BF16):
         place = os.path.join(suite.folder, "text-" + precision)
         log = os.path.join(place, "log.jsonl")
         outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 1, "-o", os.path.join(place, "tree"),
@@ -245,26 +242,7 @@ def check_text(suite):
     difference = last[BF16] - last["fp32"]
     print("gpt_tiny after %d steps: loss %.4f in bf16, %.4f in fp32" % (TEXT_STEPS, last[BF16], last["fp32"]))
     suite.tally.check("gpt_tiny learns in bf16 what it learns in fp32", abs(difference) <= TEXT_LOSS, "%+.4f" % difference)
-    difference = last[FP8] - last[BF16]
-    print("gpt_tiny after %d steps: loss %.4f in fp8" % (TEXT_STEPS, last[FP8]))
-    suite.tally.check("and in fp8 what it learns in bf16", 0 < abs(difference) <= TEXT_LOSS, "%+.4f" % difference)
-    check_formats(suite, os.path.join(suite.folder, "text-" + FP8, "tree"))
     suite.tally.check("and it learns", first["fp32"] - last["fp32"] > 2, "%s %s" % (first, last))
-
-
-def check_formats(suite, tree):
-    """Every product of the layers, forward and both of backward, by the formats of its operands."""
-    source = "".join(read_text(os.path.join(tree, name)) for name in sorted(os.listdir(tree)) if name.endswith(".c"))
-    calls = re.findall(r"zpr_(gemm|wgrad)_float8\(c, ZPK_(E\dM\d), ZPK_(E\dM\d),", source)
-    forward, inputs = (calls.count(("gemm", first, "E4M3")) for first in ("E4M3", "E5M2"))
-    weights = [call for call in calls if call[0] == "wgrad" and sorted(call[1:]) == ["E4M3", "E5M2"]]
-    suite.tally.check("formats of fp8 products", inputs > 0 and inputs == len(weights) and forward >= inputs and
-                      len(calls) == forward + inputs + len(weights), str(sorted(set(calls))))
-
-
-def read_text(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 def main():

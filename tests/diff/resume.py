@@ -3,7 +3,8 @@
 """Stopping, going on, and doing it again:
 
 - 6 steps in one go and 3 + 3 with --resume give the same losses and the same checkpoint, byte for byte;
-- a checkpoint of one layout is continued by any other: f64, equal to the run on one rank within 1e-10;
+- a checkpoint of one layout is continued by any other, with positions divided, state in groups and experts spread: f64, equal to the run on one
+  rank within 1e-10;
 - the number of threads changes no bit, nor does running again;
 - manifests are what a reader written from their description expects, whichever ranks wrote the pieces; what a training was told and is told no longer is said;
 - --steps 0 publishes the same initial weights for every layout.
@@ -20,6 +21,8 @@ import trainings  # noqa: E402
 STEPS, HALF, LINK = 6, 3, 2  # LINK: of each layout in a chain
 FILES = ("model.safetensors", "optimizer.safetensors")
 
+FOUR = {"model.heads": 4, "model.layers": 3}  # heads that four context ranks divide
+ROWS = {"model.capacity": "dropless", "model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.layers": 2, "train.dropout": 0}
 LAYOUTS = {
     "one": {},
     "t2": {"tensor": 2},
@@ -32,11 +35,23 @@ LAYOUTS = {
     "sgd": {"optimizer": "sgd(lr = 0.1)"},  # no state between steps
     "sgd-t2d2z1": {"optimizer": "sgd(lr = 0.1)", "tensor": 2, "plan.data": 2, "zero": 1},
     "t3d2e2z1": {"tensor": 3, "plan.data": 2, "plan.expert": 2, "zero": 1},
+    "four": FOUR,
+    "c2z1": dict(FOUR, context=2, zero=1),
+    "c4z3s2": dict(FOUR, context=4, zero=3, shard=2),  # state in groups of two ranks
+    "d4z2s2": dict(FOUR, **{"plan.data": 4}, zero=2, shard=2),
+    "c2p2": dict(FOUR, context=2, pipeline=2),
+    "rows": ROWS,
+    "rows-e2": dict(ROWS, **{"plan.data": 2, "plan.expert": 2}, zero=1),
+    "rows-c2e4": dict(ROWS, **{"plan.data": 2, "plan.expert": 4}, context=2, zero=3),
+    "rows-t2": dict(ROWS, tensor=2),
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
 CHAIN = ("one", "t2", "p2", "d2z1", "t2p2", "one", "t3", "t2d2z1", "p3")
 # Experts: whole ones with padding, cut ones, some spread over data ranks, all of them on one rank.
 EXPERT_CHAIN = ("t3", "t2p2", "t3d2e2z1", "one")
+# Positions divided and whole again, state in groups, experts without capacity over some and all of the ranks.
+CONTEXT_CHAIN = ("c2z1", "four", "c4z3s2", "d4z2s2", "c2p2")
+ROWS_CHAIN = ("rows-e2", "rows-c2e4", "rows-t2", "rows")
 
 
 def saving(every):
@@ -45,8 +60,8 @@ def saving(every):
 
 def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False, words=()):
     """resume: True, or a step. words: of the command. (outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
-    settings = dict({"tensor": 1, "pipeline": 1, "plan.data": 1, "plan.expert": 1, "zero": 0}, **LAYOUTS[layout])
-    ranks = settings["tensor"] * settings["pipeline"] * settings["plan.data"]
+    settings = dict({"tensor": 1, "pipeline": 1, "context": 1, "plan.data": 1, "plan.expert": 1, "zero": 0}, **LAYOUTS[layout])
+    ranks = settings["tensor"] * settings["pipeline"] * settings["plan.data"] * settings["context"]
     log = os.path.join(folder, "log.jsonl")
     tree = os.path.join(folder, "tree-%s-%s-%s" % (model, precision, layout))
     command = ["run", os.path.join(HERE, model + ".dz"), "--ranks", ranks, "-o", tree, "--log", log, "--steps", steps,
@@ -86,10 +101,10 @@ def same_layout(tally, folder, layout, model):
     tally.check(name + ": checkpoint to the last byte", same_checkpoint(folder, whole, half, STEPS))
 
 
-def chain(tally, folder, name, model, layouts):
-    """Each layout goes on from the one before it, with what the first trains alone."""
+def chain(tally, folder, name, model, layouts, alone=None):
+    """Each layout goes on from the one before it, with what `alone` trains without a stop."""
     reference, checkpoints = "reference-" + name, "chain-" + name
-    outcome, losses = train(folder, layouts[0] if name == "sgd" else "one", reference, LINK * len(layouts), model, precision="fp64", words=saving(LINK))
+    outcome, losses = train(folder, alone or "one", reference, LINK * len(layouts), model, precision="fp64", words=saving(LINK))
     if not check_run(tally, "reference of the chain of %s" % name, outcome):
         return
     for number, layout in enumerate(layouts):
@@ -199,7 +214,9 @@ def main():
             same_layout(tally, folder, layout, model)
         chain(tally, folder, "gpt", "gpt", CHAIN)
         chain(tally, folder, "moe", "moe", EXPERT_CHAIN)
-        chain(tally, folder, "sgd", "gpt", ("sgd", "sgd-t2d2z1"))  # a checkpoint without state
+        chain(tally, folder, "sgd", "gpt", ("sgd", "sgd-t2d2z1"), "sgd")  # a checkpoint without state
+        chain(tally, folder, "context", "gpt", CONTEXT_CHAIN, "four")
+        chain(tally, folder, "rows", "moe", ROWS_CHAIN, "rows")
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
         manifests(tally, folder)

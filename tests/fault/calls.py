@@ -57,7 +57,7 @@ class Trials:
             return harness.run(command, env=env)
         given = [word for key, value in (env or {}).items() for word in ("-x", "%s=%s" % (key, value))]
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        return harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", *given, "-n", ranks, *command])
+        return harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "0", *given, "-n", ranks, *command])
 
     def begin(self, name, base):
         place = self.path(name)

@@ -439,7 +439,7 @@ def checkpoint_foreign(b):
 
 def mpirun(ranks, *command):
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n",
+    return harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "0", "-n",
                         ranks, *command])
 
 

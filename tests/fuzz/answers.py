@@ -15,7 +15,7 @@ below the bound proven for the larger one (what the certificate leaves open is i
 
     answers.py [--count N] [--seed S] [--keep FOLDER]
 
-Where the smaller question has a plan, the larger one has one. tests/run.sh takes a third of the cases by turns.
+Where the smaller question has a plan, the larger one has one. tests/run.sh takes a sixth of the cases by turns.
 """
 import argparse
 import json

@@ -72,7 +72,8 @@ def read_megatron(f, ranks, stages, hopper=True):
     models have no biases here."""
     number = lambda flag, missing=0: int(f.get(flag, missing))
     tensor, pipeline = number("--tensor-model-parallel-size"), number("--pipeline-model-parallel-size")
-    data = ranks // (tensor * pipeline)
+    data = ranks // (tensor * pipeline)  # those that share positions have copies, too
+    copies = number("--num-distributed-optimizer-instances", 1)
     spread = ranks // (pipeline * number("--expert-model-parallel-size", 1) * number("--expert-tensor-parallel-size", 1))
     half = "bf16" if "--bf16" in f else "fp16" if "--fp16" in f else ""
     gradient = sum_bytes(half, "--accumulate-allreduce-grads-in-fp32" in f, "--grad-reduce-in-bf16" in f)
@@ -82,10 +83,11 @@ def read_megatron(f, ranks, stages, hopper=True):
     bytes_of = []
     for embedding, layers, head in stages:
         kinds = list(zip(megatron_stage(f, layers, embedding, head), (data, spread)))
-        held = lambda stage: sum(n / (ranks_of if zero >= stage else 1) for n, ranks_of in kinds)
+        held = lambda stage: sum(n / (ranks_of // copies if zero >= stage else 1) for n, ranks_of in kinds)
         products = megatron_stage(f, layers, False, False)[0] - layers * 2 * number("--hidden-size")
         bytes_of.append({"weights": held(3) * (2 if half else 4) + products * narrow_bytes(f, hopper), "gradients": held(2) * gradient, "optimizer": held(1) * state})
-    micro = number("--global-batch-size") // (number("--micro-batch-size") * data)
+    replicas = data // number("--context-parallel-size", 1)
+    micro = number("--global-batch-size") // (number("--micro-batch-size") * replicas)
     return {"microbatches": micro, "precision": precision_of(f, half), "stages": bytes_of}
 
 

@@ -61,6 +61,17 @@ BLOCK = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedu
 GPT2 = [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=32 recompute=none")]
 CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
 
+# Axes that other programs got late: positions and experts over the same ranks, state in groups, experts without capacity.
+AXES = (
+    ("context", [HERE + "/golden/llama2_7b.dz", "--gpus", "16", *sets("tensor=2 pipeline=2 context=2 schedule=1f1b zero=1 microbatch=1 cut=layer")]),
+    ("context in groups", [HERE + "/golden/llama2_7b.dz", "--gpus", "16", *sets("tensor=2 pipeline=1 context=4 zero=1 shard=4 microbatch=1")]),
+    ("groups with FSDP", [HERE + "/golden/llama2_7b.dz", "--gpus", "16", *sets("tensor=1 pipeline=1 zero=3 shard=8 microbatch=1")]),
+    ("experts over context", [HERE + "/golden/mixtral_8x7b.dz", "--gpus", "32", *sets(
+        "tensor=1 pipeline=4 context=2 plan.data=4 expert=8 schedule=1f1b zero=1 microbatch=1 recompute=full cut=layer")]),
+    ("experts without capacity", [EXAMPLES + "moe_tiny.dz", "--machine", "dgx-h100", "--gpus", "8", "--for", "megatron",
+                                  *sets("model.capacity=dropless tensor=1 pipeline=1 plan.expert=8 precision=mixed_bf16")]),
+)
+
 GOLDEN = [
     ("gpt2.dz", ["import", "hf", HF + "gpt2.json"]),
     ("llama2_7b.dz", ["import", "hf", HF + "llama2_7b.json"]),
@@ -176,6 +187,10 @@ def check_megatron(name, plan, path):
     if "mixed_stages" in plan:
         layers = max(mixed["recompute_layers"] for mixed in plan["mixed_stages"])
         expect(name + " block", (f["--recompute-method"], int(f["--recompute-num-layers"])) == ("block", layers), str(layers))
+    context = degrees.get("context", 1)
+    expect(name + " context", (int(f.get("--context-parallel-size", 1)), f.get("--cp-comm-type")) == (context, "a2a" if context > 1 else None))
+    copies = data * context // degrees.get("shard", data * context)
+    expect(name + " shard groups", int(f.get("--num-distributed-optimizer-instances", 1)) == copies, str(degrees))
     if pipeline > 1:
         chunks = [None] * (pipeline * plan["chunks"])
         for s, stage in enumerate(plan["stages"]):
@@ -204,6 +219,7 @@ def check_deepspeed(name, plan, path):
            config["gradient_accumulation_steps"] * degrees["data"])
     zero = config.get("zero_optimization", {})
     expect(name + " stage", zero.get("stage", 0) == plan["zero"] or (degrees["data"] == 1 and plan["offload"]))
+    expect(name + " shard groups", zero.get("mics_shard_size") == degrees.get("shard"), str(degrees))
     for state, key in (("optimizer", "offload_optimizer"), ("params", "offload_param")):
         tier = plan["offload"].get(state, {}).get("tier")
         expect(name + " " + key, zero.get(key, {}).get("device") == {None: None, "host": "cpu", "nvme": "nvme"}[tier])
@@ -236,9 +252,11 @@ def consistency(folder):
                                     ("megatron", "mixtral", MIXTRAL, check_megatron),
                                     ("megatron", "t_nlg", T_NLG, check_megatron),
                                     ("megatron", "llama", LLAMA, check_megatron), ("megatron", "gpt2", GPT2, check_megatron),
+                                    *(("megatron", name, args, check_megatron) for name, args in AXES),
                                     ("deepspeed", "offload", OFFLOAD, check_deepspeed),
                                     ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false pipeline=1")], check_deepspeed),
                                     ("deepspeed", "zero2", ZERO2, check_deepspeed),
+                                    ("deepspeed", "groups", [*AXES[2][1], "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "one bit", [*ONE_BIT, "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "pipeline", PIPELINE, check_deepspeed),
                                     ("slurm", "gpt1t", GPT1T, lambda *a: check_slurm(*a, 71526)),
@@ -268,6 +286,7 @@ def memory_of_exports(folder):
             ("megatron", "pipeline", dense + pipeline, "mixed_bf16"), ("megatron", "pipeline fp16", dense + pipeline, "mixed_fp16"),
             ("megatron", "zero 2", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_bf16"),
             ("megatron", "experts", experts, "mixed_bf16"),
+            *(("megatron", name, args, "mixed_bf16") for name, args in AXES[:4]),
             *(("deepspeed", "zero %d" % z, dense + sets("tensor=1 pipeline=1 zero=%d" % z), "mixed_bf16") for z in (1, 2, 3)),
             ("deepspeed", "zero 2 fp16", dense + sets("tensor=1 pipeline=1 zero=2"), "mixed_fp16")):
         for program in (kind, "zplan") if "--machine" not in args else (kind,):
@@ -284,7 +303,7 @@ def memory_of_exports(folder):
             if kind == "megatron":
                 f, units = flags_of(out), plan["stages"]
                 layout = layout_of(f["--pipeline-model-parallel-layout"]) if len(units) > 1 else [(1, int(f["--num-layers"]), 1)]
-                read = read_megatron(f, degrees["tensor"] * degrees["pipeline"] * degrees["data"], layout,
+                read = read_megatron(f, degrees["tensor"] * degrees["pipeline"] * degrees["data"] * degrees.get("context", 1), layout,
                                      "dgx-b200" not in args)
             else:
                 with open(out, encoding="utf-8") as file:

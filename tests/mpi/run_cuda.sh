@@ -17,7 +17,7 @@ failed=0
 ranks() { # N COMMAND...
   n=$1
   shift
-  timeout 300 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+  timeout 300 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 -n "$n" "$@"
 }
 
 fail() {

@@ -56,7 +56,7 @@ def build_quickly():
 
 
 def my_turn(number):
-    """With ZPLAN_TURN=2/3 (tests/run.sh) the third of every three, and so on at the next commits; else all."""
+    """With ZPLAN_TURN=2/6 (tests/run.sh) the third of every six, and so on at the next commits; else all."""
     current, turns = map(int, os.environ.get("ZPLAN_TURN", "0/1").split("/"))
     return number % turns == current
 

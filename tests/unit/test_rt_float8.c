@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of operands that are rounded to 8 bits, against f64 sums of operands that are rounded by the formats'
- * definitions: scales of whole tensors, all transpositions, one and several threads, gradients of a linear layer. */
+ * definitions: scales of whole tensors and of blocks, which end where operands do, all transpositions, one and several
+ * threads, gradients of a linear layer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,21 +16,48 @@ static uint16_t *matrix(int64_t count, int64_t salt) {
   return x;
 }
 
-/* The least power of two that brings the largest number into the format, and the nearest number of a grid whose step
- * is a power of two: rint rounds ties to even. */
-static double *rounded(zpk_float8 format, const uint16_t *x, int64_t rows, int64_t cols, int64_t ld) {
-  double most = format == ZPK_E4M3 ? 448 : 57344, largest = 0, scale = 0x1p-100;
-  int bits = format == ZPK_E4M3 ? 3 : 2, least = format == ZPK_E4M3 ? -6 : -14;
-  double *y = malloc((size_t)(rows * ld) * sizeof *y);
+typedef struct rule {
+  double most;
+  int bits, least;
+  int64_t along, across; /* of a block; 0: the whole matrix */
+} rule;
+static const rule rules[] = {[ZPK_E4M3] = {448, 3, -6, 0, 0},
+                             [ZPK_E5M2] = {57344, 2, -14, 0, 0},
+                             [ZPK_E4M3_1X32] = {448, 3, -6, 32, 1},
+                             [ZPK_E4M3_1X128] = {448, 3, -6, 128, 1},
+                             [ZPK_E4M3_128X128] = {448, 3, -6, 128, 128}};
+
+/* The least power of two that brings the largest number of a block into the format, and the nearest number of a grid
+ * whose step is a power of two: rint rounds ties to even. */
+static void round_block(const rule *r, const uint16_t *x, int64_t rows, int64_t cols, int64_t ld, double *y) {
+  double largest = 0, scale = 0x1p-100;
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++) largest = fmax(largest, fabs(wide_of(ZPK_BF16, x[i * ld + j])));
-  while (largest > most * scale) scale *= 2;
-  for (int64_t i = 0; i < rows * ld; i++) {
-    double scaled = wide_of(ZPK_BF16, x[i]) / scale;
-    int exponent = scaled == 0 ? least : ilogb(scaled);
-    double step = ldexp(1, (exponent > least ? exponent : least) - bits);
-    y[i] = scale * step * rint(scaled / step);
-  }
+  while (largest > r->most * scale) scale *= 2;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) {
+      double scaled = wide_of(ZPK_BF16, x[i * ld + j]) / scale;
+      int exponent = scaled == 0 ? r->least : ilogb(scaled);
+      double step = ldexp(1, (exponent > r->least ? exponent : r->least) - r->bits);
+      y[i * ld + j] = scale * step * rint(scaled / step);
+    }
+}
+
+/* down: sums go down the columns. */
+static double *rounded(zpk_float8 format, bool down, const uint16_t *x, int64_t rows, int64_t cols, int64_t ld) {
+  const rule *r = &rules[format];
+  int64_t height = r->along == 0 ? rows
+                   : down        ? r->along
+                                 : r->across,
+          width = r->along == 0 ? cols
+                  : down        ? r->across
+                                : r->along;
+  double *y = malloc((size_t)(rows * ld) * sizeof *y);
+  for (int64_t i = 0; i < rows; i += height)
+    for (int64_t j = 0; j < cols; j += width) {
+      int64_t m = rows - i < height ? rows - i : height, n = cols - j < width ? cols - j : width;
+      round_block(r, x + i * ld + j, m, n, ld, y + i * ld + j);
+    }
   return y;
 }
 
@@ -46,7 +74,7 @@ static void check(zpr *c, bool ta, bool tb, zpk_float8 af, zpk_float8 bf) {
   int64_t lda = a_cols + 3, ldb = b_cols + 2, ldy = N + 5;
   uint16_t *a = matrix(a_rows * lda, 1), *b = matrix(b_rows * ldb, 5), *y = malloc((size_t)(M * ldy) * sizeof *y);
   zpr_gemm_float8(c, af, bf, ta, tb, M, N, K, a, lda, b, ldb, y, ldy);
-  double *ra = rounded(af, a, a_rows, a_cols, lda), *rb = rounded(bf, b, b_rows, b_cols, ldb);
+  double *ra = rounded(af, ta, a, a_rows, a_cols, lda), *rb = rounded(bf, !tb, b, b_rows, b_cols, ldb);
   for (int64_t i = 0; i < M; i++)
     for (int64_t j = 0; j < N; j++) {
       double want = 0, size = 0;
@@ -60,13 +88,13 @@ static void check(zpr *c, bool ta, bool tb, zpk_float8 af, zpk_float8 bf) {
   free(a), free(b), free(y), free(ra), free(rb);
 }
 
-static void check_gradient(zpr *c, bool accumulate) {
+static void check_gradient(zpr *c, zpk_float8 af, zpk_float8 bf, bool accumulate) {
   enum { M = 48, N = 64, K = 270, LDA = M + 3, LDB = N + 2 };
   uint16_t *a = matrix(K * LDA, 1), *b = matrix(K * LDB, 5);
   float dw[M * N];
   for (int i = 0; i < M * N; i++) dw[i] = (float)value(i);
-  zpr_wgrad_float8(c, ZPK_E4M3, ZPK_E5M2, M, N, K, a, LDA, b, LDB, accumulate, dw);
-  double *ra = rounded(ZPK_E4M3, a, K, M, LDA), *rb = rounded(ZPK_E5M2, b, K, N, LDB);
+  zpr_wgrad_float8(c, af, bf, M, N, K, a, LDA, b, LDB, accumulate, dw);
+  double *ra = rounded(af, true, a, K, M, LDA), *rb = rounded(bf, true, b, K, N, LDB);
   for (int64_t i = 0; i < M * N; i++) {
     double want = accumulate ? (double)(float)value(i) : 0, size = fabs(want);
     for (int64_t e = 0; e < K; e++) {
@@ -90,8 +118,13 @@ static void check_all(int threads) {
   zpr c;
   zpr_open(&c, &program, &options, &argc, &argv);
   for (int t = 0; t < 4; t++) check(&c, t & 1, t & 2, t == 1 ? ZPK_E5M2 : ZPK_E4M3, t == 2 ? ZPK_E5M2 : ZPK_E4M3);
-  check_gradient(&c, false);
-  check_gradient(&c, true);
+  for (int t = 0; t < 4; t++) check(&c, t & 1, t & 2, ZPK_E4M3_1X32, ZPK_E4M3_1X32);
+  for (int t = 0; t < 4; t++) check(&c, t & 1, t & 2, ZPK_E4M3_1X128, ZPK_E4M3_128X128);
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    check_gradient(&c, ZPK_E4M3, ZPK_E5M2, accumulate);
+    check_gradient(&c, ZPK_E4M3_1X32, ZPK_E4M3_1X32, accumulate);
+    check_gradient(&c, ZPK_E4M3_1X128, ZPK_E4M3_1X128, accumulate);
+  }
   zpr_close(&c);
 }
 

@@ -362,6 +362,32 @@ def poor_use(folder):
     expect("good use", "poor use" not in run.stdout, run.stdout)
 
 
+def what_would_help(_):
+    """Why a plan is poor, and settings under which it is not, with the figures of a search that has them."""
+    llama = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "64", "--set", "batch=64"]
+    small = ["--model", "gpt2-124m", "--machine", "dgx-h100", "--gpus", "8", "--set", "batch=64", "--set", "precision=fp32"]
+    gpipe = ["--set", "schedule=gpipe", "--set", "pipeline=8", "--set", "tensor=1"]
+    for name, args, because, helps, setting in (
+            ("tensor over nodes", [*llama, "--set", "tensor=32", "--set", "pipeline=1"], "tensor 32 spans 4 nodes: what every layer exchanges",
+             "without `tensor`", ["--set", "tensor<=64"]),
+            ("few micro-batches", [*llama, *gpipe], "8 stages have 8 micro-batches to work on", "without `schedule`", ["--set", "pipeline=8", "--set", "tensor=1"]),
+            ("a sample to divide", [*llama, *gpipe], "so most of them wait", "--set context=4", [*gpipe, "--set", "context=4"]),
+            ("fp32", small, "products in fp32 run at 67 of the 989 TFLOP/s", "--set precision=mixed_bf16", ["--set", "precision=mixed_bf16"])):
+        words = " ".join(check("poor: " + name, args, 0).stdout.split())
+        line = re.search(r"helps %s: ~([0-9.]+) (ms|s) a step, ~[0-9.]+ times the tokens/s, MFU ~[0-9.]+%%; " % re.escape(helps), words)
+        if not expect("poor: %s has a cause and a help" % name, line and because in words, words):
+            continue
+        kept = llama if args[:8] == llama else small[:-2]
+        step_s = parse("poor: %s with the help" % name, [*kept, *setting])["estimate"]["step_s"]
+        said = float(line[1]) * (1e-3 if line[2] == "ms" else 1)
+        expect("poor: %s is as fast as said" % name, 0.99 < said / step_s < 1.06, (said, step_s))
+    long = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "16", "--for", "megatron", "--set", "model.S=131072", "--set", "batch=2",
+            "--set", "recompute=selective", "--set", "pipeline=1"]
+    run = check("a sample that does not fit", long, 3, "with context 16 it fits")
+    expect("a sample that fits divided", "(--set context=16)" in run.stderr, run.stderr)
+    check("a sample divided", [*long, "--set", "context=16"], 0, "context 16")
+
+
 def idle_devices(folder):
     """A prime number of devices: what is used, what is left out, and who pays."""
     plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
@@ -449,7 +475,7 @@ def completions(folder):
 def main():
     os.environ["ZPLAN_CALIBRATION"] = "none"
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, absurd_rows, search_memory, reasons, poor_use, idle_devices, targets,
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, absurd_rows, search_memory, reasons, poor_use, what_would_help, idle_devices, targets,
                      completions):
             start = time.time()
             part(folder)

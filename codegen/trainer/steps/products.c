@@ -107,12 +107,12 @@ static void print_epilogue(zp_frame *f, const zp_step *s) {
 
 /* ---- without an epilogue ---- */
 
-/* What follows the name of the function: "(c, " of 16 bits; of 8 bits the formats of the operands, too. Gradients of
- * results have more exponents and fewer bits: E5M2; all else E4M3 (Transformer Engine's "hybrid"). */
-static const char *call_of(const zp_step *s, bool a_is_gradient, bool b_is_gradient) {
-  static const char *const formats[2][2] = {{"_float8(c, ZPK_E4M3, ZPK_E4M3, ", "_float8(c, ZPK_E4M3, ZPK_E5M2, "},
-                                            {"_float8(c, ZPK_E5M2, ZPK_E4M3, ", "_float8(c, ZPK_E5M2, ZPK_E5M2, "}};
-  return s->node->attr.float8 ? formats[a_is_gradient][b_is_gradient] : "(c, ";
+/* What follows the name of the function: "(c, " of 16 bits; of 8 bits how the operands are rounded, too. */
+static const char *call_of(const zp_frame *f, const zp_step *s, zp_product_side a, zp_product_side b) {
+  zp_precision precision = f->e->plan->spec->train.precision;
+  if (!s->node->attr.float8) return "(c, ";
+  return zp_format(f->e->arena, "_float8(c, ZPK_%s, ZPK_%s, ", zp_precision_rounded(precision, a),
+                   zp_precision_rounded(precision, b));
 }
 
 static void print_matmul(zp_frame *f, const zp_step *s) {
@@ -124,12 +124,12 @@ static void print_matmul(zp_frame *f, const zp_step *s) {
   const char *accumulate = s->node->attr.float8 ? "" : "false, ";
   if (s->op == ZP_OP_MATMUL)
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %s, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
-                call_of(s, false, false), trans ? "true" : "false", zp_frame_rows(f, x->rows), ZP_LL(y->cols),
-                ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
+                call_of(f, s, ZP_SIDE_VALUE, ZP_SIDE_WEIGHT), trans ? "true" : "false", zp_frame_rows(f, x->rows),
+                ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
   else /* dx = dy w: x here is dy */
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
-                call_of(s, true, false), trans ? "false" : "true", ZP_LL(x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn,
-                ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
+                call_of(f, s, ZP_SIDE_GRADIENT, ZP_SIDE_WEIGHT), trans ? "false" : "true", ZP_LL(x->rows),
+                ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
 }
 
 static void print_wgrad(zp_frame *f, const zp_step *s) {
@@ -137,8 +137,10 @@ static void print_wgrad(zp_frame *f, const zp_step *s) {
   const zp_buffer *dy = zp_frame_buffer(f, d), *xb = zp_frame_buffer(f, x);
   int a = s->node->attr.trans ? d : x, b = s->node->attr.trans ? x : d; /* w is [n, k]: dy' x; [k, n]: x' dy */
   const zp_buffer *ab = zp_frame_buffer(f, a), *bb = zp_frame_buffer(f, b);
+  zp_product_side a_side = a == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE,
+                  b_side = b == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE;
   assert(dy->rows == xb->rows);
-  zp_buf_line(&f->e->out, "zpr_wgrad%s%lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", call_of(s, a == d, b == d),
+  zp_buf_line(&f->e->out, "zpr_wgrad%s%lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", call_of(f, s, a_side, b_side),
               ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
               zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(f, &s->sums.data[0]),
               zp_frame_gradient(f, s->sums.data[0].use));

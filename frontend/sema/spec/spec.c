@@ -166,8 +166,9 @@ static void check_precision(zp_reader *reader) {
     help = "use `precision = \"mixed_fp16\"`";
   } else if (train->precision == ZP_PREC_F64 && device->flop_per_s_fp64 == 0)
     missing = "64-bit compute rate (`fp64`)";
-  if (!missing && device->is_cpu && zp_precision_recipe(train->precision) && train->precision != ZP_PREC_MIXED_FP8) {
-    missing = "such products: CPU ranks emulate those of `\"mixed_fp8\"`";
+  if (!missing && device->is_cpu && zp_precision_recipe(train->precision) &&
+      !zp_precision_rounded(train->precision, ZP_SIDE_VALUE)) {
+    missing = "such products: CPU ranks emulate those of `\"mixed_fp8\"`, `\"mixed_fp8_block\"` and `\"mixed_mxfp8\"`";
     help = "use `precision = \"mixed_fp8\"`";
   }
   if (!missing) return;

@@ -10,8 +10,8 @@ const zp_word zp_precision_words[] = {
 /* Recipes of other programs for products in 8 or 4 bits. */
 static bool refuse_recipe(zp_reader *reader, zp_span span, const char *text) {
   static const char blocks[] =
-      "scales of blocks of 128 are neither planned nor trained; `\"mixed_fp8\"` has one a tensor, "
-      "`\"mixed_mxfp8\"` one for 32 values";
+      "write `\"mixed_fp8_block\"`: products of layers in fp8, a scale for 128 values or 128 x 128 weights, the rest "
+      "in bf16";
   static const char current[] = "write `\"mixed_fp8\"`: products of layers in fp8 by current scales, the rest in bf16";
   static const char delayed[] =
       "write `\"mixed_fp8_delayed\"`: products of layers in fp8 by scales of earlier steps, the "
@@ -26,6 +26,7 @@ static bool refuse_recipe(zp_reader *reader, zp_span span, const char *text) {
               {"fp8_delayed", delayed},
               {"delayed", delayed},
               {"fp8_block", blocks},
+              {"fp8_blockwise", blocks},
               {"blockwise", blocks},
               {"mxfp8", "write `\"mixed_mxfp8\"`: products of layers in MXFP8, the rest in bf16"},
               {"nvfp4", "write `\"mixed_nvfp4\"`: products of layers in NVFP4, the rest in bf16"}};
@@ -69,10 +70,13 @@ void zp_read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr
 
 void zp_use_float8(zp_diags *diags, zp_spec *spec) {
   const zp_train *train = &spec->train;
-  if (!zp_precision_recipe(train->precision) || zp_model_set_float8(spec->model, true) > 0) return;
-  zp_diag *d =
-      zp_report(diags, ZP_Z0508, train->precision_span, "no product of model `%s` would be in fp8", spec->model->name);
-  zp_diag_note(d, "products of parameters inside a `repeat` are, of rows and columns that are multiples of 16, but for "
-                  "gates and adapters");
+  int multiple = zp_precision_multiple(train->precision);
+  if (!multiple || zp_model_set_float8(spec->model, multiple) > 0) return;
+  zp_diag *d = zp_report(diags, ZP_Z0508, train->precision_span, "no product of model `%s` would be in %s",
+                         spec->model->name, zp_precision_recipe(train->precision));
+  zp_diag_note(d,
+               "products of parameters inside a `repeat` are, of rows and columns that are multiples of %d, but for "
+               "gates and adapters",
+               multiple);
   zp_diag_help(d, "use `precision = \"mixed_bf16\"`");
 }

@@ -30,13 +30,30 @@ void zpk_widen(zpk_dtype dtype, const void *from, float *to, int64_t count);
 void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count);
 
 /* ---- operands of 8 bits (zpk_float8.h): numbers of f32 as they come out of such a format, times a scale ---- */
-typedef enum zpk_float8 { ZPK_E4M3, ZPK_E5M2 } zpk_float8;
+/* How an operand is rounded: its format, and which numbers share a scale. "1X": along the sum of the product; a block
+ * at the end may have fewer. */
+typedef enum zpk_float8 {
+  ZPK_E4M3,         /* all numbers */
+  ZPK_E5M2,         /* all numbers */
+  ZPK_E4M3_1X32,    /* MXFP8 */
+  ZPK_E4M3_1X128,   /* activations and gradients of block scaling */
+  ZPK_E4M3_128X128, /* and its weights */
+} zpk_float8;
+/* Numbers that share a scale, along the sum and across it; 0: all. */
+typedef struct zpk_float8_block {
+  int64_t along, across;
+} zpk_float8_block;
+zpk_float8_block zpk_float8_block_of(zpk_float8 format);
 /* The largest magnitude of an array of bf16; NaN counts as nothing. */
 float zpk_largest_bf16(const uint16_t *x, int64_t count);
 /* The least power of two by which numbers up to `largest`, divided by it, lie in the format. Scaling by it is exact. */
 float zpk_float8_scale(zpk_float8 format, float largest);
 /* x = scale times the number of the format that is nearest to x / scale; scale: a power of two. */
 void zpk_through_float8(zpk_float8 format, float scale, float *x, int64_t count);
+/* Rounds x[rows][cols] with a scale for every block of it, the first of which begins with x. down: sums go down the
+ * columns. Requires: a format with blocks, cols <= ZPK_FLOAT8_COLS. */
+enum { ZPK_FLOAT8_COLS = 256 };
+void zpk_through_float8_blocks(zpk_float8 format, bool down, int64_t rows, int64_t cols, float *x);
 
 /* ---- generated row kernels ---- */
 

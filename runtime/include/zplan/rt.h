@@ -82,8 +82,8 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
 void zpr_wgrad(zpr *c, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb,
                bool accumulate, void *dw);
 
-/* Trainers of CPU ranks only: the same with operands of bf16 that are rounded to 8 bits first. Either operand has one
- * scale, by the largest magnitude of what this rank has of it: zpk_float8_scale. Sums are f32, as ever. */
+/* Trainers of CPU ranks only: the same with operands of bf16 that are rounded to 8 bits first. Scales, of an operand or
+ * of its blocks, are by the largest magnitude of what this rank has of it: zpk_float8_scale. Sums are f32, as ever. */
 void zpr_gemm_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, bool trans_a, bool trans_b, int64_t m, int64_t n,
                      int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, void *y, int64_t ldy);
 void zpr_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t m, int64_t n, int64_t k, const void *a,

@@ -17,7 +17,8 @@ values that cancel magnifies by a thousand what they are off, two such norms by 
 
 Bounds in other precisions are the model's own: the interpreter runs three times with every operation rounding at random, forward
 and backward, and a trainer may be six times as far from f64 as the farthest of them (the roundings of a trainer are more, and
-not random). Such a test finds a wrong term, not a wrong last digit.
+not random). Such a test finds a wrong term, not a wrong last digit. Where products of 8 bits are drawn, the interpreter rounds
+operands and results of products as well.
 """
 import collections
 import math
@@ -26,12 +27,13 @@ import numpy as np
 
 import interpret
 import settings as settings_of
+import tape
 import tree
 import trainer
 
 LOSS_BOUND, GRADIENT_BOUND, FLOOR = 1e-11, 1e-9, 1e-3
 # Other precisions: how far one rounding is off, how often a gradient is computed with such roundings, and what a trainer may be off.
-ROUNDING = {"fp64": 2.0 ** -52, "fp32": 2.0 ** -23, "mixed_bf16": 2.0 ** -8, "mixed_fp16": 2.0 ** -10}
+ROUNDING = {"fp64": 2.0 ** -52, "fp32": 2.0 ** -23, "mixed_bf16": 2.0 ** -8, "mixed_fp16": 2.0 ** -10, **dict.fromkeys(tape.RECIPES, 2.0 ** -8)}
 # What three noisy runs do not explain, thirty may: a rounding that crosses a kink, as a relu's, is rare and moves a gradient by much
 # more than all others do (kept/rare_rounding_bf16.json).
 NOISY_RUNS, MANY_NOISY_RUNS, SLACK = 3, 30, 6.0
@@ -58,10 +60,10 @@ class Case:
         self.frozen = settings_of.frozen_in(words)
         self.tokens, self.why = tokens_of(model), None
         try:
-            self.values = interpret.Run(model, None, 0, self.tokens).values
+            self.values = interpret.Run(model, None, 0, self.tokens, precision=self.precision()).values
             if self.precision() != "fp64":
                 self.values = {name: trainer.rounded(v, self.precision()) for name, v in self.values.items()}
-            self.first = interpret.Run(model, self.values, 0, self.tokens)
+            self.first = interpret.Run(model, self.values, 0, self.tokens, precision=self.precision())
             self.gradients = self.first.gradients()
         except interpret.Unfit as unfit:
             self.why = str(unfit)
@@ -119,7 +121,7 @@ def errors_over(case, step, values, got, want, n_runs):
     """Errors over what the model's own roundings explain: lengths of differences, with what happens to the gradients when every
     operation of the interpreter rounds."""
     noise, measured = ROUNDING[case.precision()], MEASURED.get(case.precision(), MEASURED_F32)
-    runs = [interpret.Run(case.model, values, step, case.tokens, noise, seed, guard=False).gradients() for seed in range(n_runs)]
+    runs = [interpret.Run(case.model, values, step, case.tokens, noise, seed, False, case.precision()).gradients() for seed in range(n_runs)]
     largest = max(np.linalg.norm(g) for g in want.values())
 
     def error(name):
@@ -135,7 +137,7 @@ def loss_bound(case, step, values, run):
     if case.precision() == "fp64":
         return LOSS_BOUND * max(abs(run.loss), 1e-3)
     noise = ROUNDING[case.precision()]
-    runs = [interpret.Run(case.model, values, step, case.tokens, noise, seed, guard=False).loss for seed in range(NOISY_RUNS)]
+    runs = [interpret.Run(case.model, values, step, case.tokens, noise, seed, False, case.precision()).loss for seed in range(NOISY_RUNS)]
     return SLACK * (max(abs(loss - run.loss) for loss in runs) + noise * abs(run.loss))
 
 
@@ -143,7 +145,7 @@ def compare_step(case, step, before, trained):
     """What is off in a step that begins with `before`; None where its values make it no test."""
     values = before if case.precision() == "fp64" else {name: trainer.rounded(v, case.precision()) for name, v in before.items()}
     try:
-        run = case.first if step == 0 else interpret.Run(case.model, values, step, case.tokens)
+        run = case.first if step == 0 else interpret.Run(case.model, values, step, case.tokens, precision=case.precision())
     except interpret.Unfit:
         return None
     off, want = [], case.gradients if step == 0 else run.gradients()

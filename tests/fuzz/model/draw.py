@@ -28,6 +28,7 @@ class Drawing(Shapes):
     def __init__(self, seed, depth=4):
         self.random, self.depth, self.seed = random.Random(seed), depth, seed
         self.count = 0
+        self.narrow = random.Random("narrow %s" % seed)  # so that all other models are drawn as if there were none
         self.sizes = self.draw_sizes()
         self.outer_params = {}  # of the model, tied wherever their shape fits
         self.others = random.Random("streams %s" % seed)  # so that models without streams are drawn as if there were none
@@ -53,6 +54,8 @@ class Drawing(Shapes):
             sizes[name] = self.random.randint(1, 13)
         if self.chance(0.12):
             sizes["S"] = self.one((16, 32, 48, 16, 32, 48, 128))  # patterns have blocks of 16, or of 64, which GPUs take
+        if self.narrow.random() < 0.06:  # kernels of 8 bits take multiples of 16
+            sizes.update((name, self.narrow.choice((16, 32, 48))) for name in sizes if name not in "VS")
         return sizes
 
     def width(self):

@@ -263,8 +263,9 @@ BINARY = {"add": t.add, "sub": t.sub, "mul": t.mul, "div": t.div}
 class Run:
     """One step's forward pass. After it: loss (as a trainer prints it), objective (with balancing losses), values."""
 
-    def __init__(self, model, values, step, tokens, noise=0.0, seed=0, guard=True):
+    def __init__(self, model, values, step, tokens, noise=0.0, seed=0, guard=True, precision=""):
         self.model, self.step, self.guard = model, step, guard
+        self.recipe, self.multiple = t.RECIPES.get(precision), 32 if precision == "mixed_mxfp8" else 16
         self.random = np.random.default_rng([model["seed"], 7])
         self.given, self.values, self.nodes = values, {}, {}
         self.tape = t.Tape(noise, np.random.default_rng(seed))
@@ -347,7 +348,7 @@ class Run:
         listed = tree.BLOCKS[operation](x.value.shape[-1], options)
         p = [self.parameter("%s.%s" % (name, part), sizes, kind) for part, sizes, kind in listed]
         if operation == "linear":
-            y = t.einsum("%sk,nk->%sn" % (letters(x), letters(x)), x, p[0])
+            y = self.matmul({"transpose": True}, x, p[0])
             return t.add(y, p[1]) if len(p) > 1 else y
         return self.norm(operation, options, [x] + p)
 
@@ -421,7 +422,17 @@ class Run:
     def embedding(self, options, ids, table):
         return t.take(table, self.tokens, 0)
 
+    def is_narrow(self, w):
+        """In a layer, a parameter, of sizes that kernels take."""
+        return self.recipe and self.prefix and not any(n % self.multiple for n in w.value.shape) and any(w is p for p in self.nodes.values())
+
     def matmul(self, options, x, w):
+        if self.recipe:
+            x = t.stored(x)
+            return t.stored(t.narrow_product(x, w, options.get("transpose", False), self.recipe) if self.is_narrow(w) else self.product(options, x, w))
+        return self.product(options, x, w)
+
+    def product(self, options, x, w):
         return t.einsum("%sk,%s->%sn" % (letters(x), "nk" if options.get("transpose") else "kn", letters(x)), x, w)
 
     def batched_matmul(self, options, x, w):

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 
+import tape
 import tree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
@@ -39,19 +40,21 @@ def recomputation(random, tensor, pipeline):
     return {"recompute": mode, "recompute_shard": "tensor" if mode == "full" and tensor > 1 and random.random() < 0.5 else "none"}
 
 
-def groups(random, model, ranks):
-    """How data ranks stand: some share the positions of a sample; state lies within groups of them."""
+def groups(random, model, tensor, ranks):
+    """How data ranks stand: some share the positions of a sample, where they divide these and the heads; state lies within groups of
+    them, whatever positions they have."""
     divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
-    context = random.choice([n for n in divisors if model["sizes"]["S"] % n == 0] or [1]) if random.random() < 0.3 else 1
+    counts = [model["sizes"]["S"]] + [e[1]["heads"] // tensor for e in tree.expressions(model["body"]) if tree.is_call(e) and e[0] == "attention"]
+    context = random.choice([n for n in divisors if all(count % n == 0 for count in counts)] or [1]) if random.random() < 0.4 else 1
     if tree.may_drop(model):  # other tokens than on one rank (docs/guide/limits.md)
         context = 1
-    shard = random.choice(divisors) if context == 1 and random.random() < 0.3 else 0
+    shard = random.choice(divisors) if random.random() < 0.3 else 0
     return context, shard
 
 
 def layout(random, model, tensor, pipeline, ranks):
     chosen = one_rank(model)
-    context, shard = groups(random, model, ranks) if ranks > 1 else (1, 0)
+    context, shard = groups(random, model, tensor, ranks) if ranks > 1 else (1, 0)
     data = ranks // context
     share = model["batch"] // data
     chosen.update(tensor=tensor, pipeline=pipeline, microbatch=random.choice([m for m in range(1, share + 1) if share % m == 0]))
@@ -66,8 +69,8 @@ def layout(random, model, tensor, pipeline, ranks):
         chosen["zero"] = random.choice((0, 1, 2, 3))
         if chosen["zero"] and 1 < shard < ranks:
             chosen["shard"] = shard
-        if context == 1 and "top_k_gate" in tree.operations(model) and random.random() < 0.5:
-            chosen["plan.expert"] = data
+        if "top_k_gate" in tree.operations(model) and random.random() < 0.5:
+            chosen["plan.expert"] = random.choice([n for n in range(2, ranks + 1) if ranks % n == 0])
     if pipeline > 1 and random.random() < 0.5:
         chosen["cut"] = "block"
     if min(pipeline, ranks) > 1 and random.random() < 0.5:
@@ -97,6 +100,14 @@ def draw_precision(random, model):
     return "mixed_bf16" if drawn < 0.97 else "mixed_fp16"
 
 
+def draw_recipe(random, model, precision, words):
+    """Products of layers in 8 bits, where a model's sizes may fit them: CPU ranks have those."""
+    width = model["sizes"]["d"]
+    if width % 16 or on_gpu(words) or "top_k_gate" in tree.operations(model) or random.random() < 0.3:
+        return precision
+    return random.choice([recipe for recipe in sorted(tape.RECIPES) if recipe != "mixed_mxfp8" or width % 32 == 0])
+
+
 def draw(random, model, several=0.4, gpu=0.07):
     """(settings, words of `zplan run`). several, gpu: shares of several ranks, of the emulated GPU."""
     if model["sizes"]["S"] >= GPU_BLOCK:  # few models
@@ -106,7 +117,7 @@ def draw(random, model, several=0.4, gpu=0.07):
         chosen = several_ranks(random, model)
     else:
         chosen = layout(random, model, 1, 1, 1)
-    chosen["precision"] = draw_precision(random, model)
+    chosen["precision"] = draw_recipe(random, model, draw_precision(random, model), words)
     if chosen["precision"] == "mixed_fp16":
         words += ("--set", "loss_scale=" + random.choice(LOSS_SCALES))
     return chosen, words

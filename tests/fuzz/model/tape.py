@@ -104,6 +104,56 @@ def einsum(formula, a, b):
                            (b, lambda g: np.einsum("%s,%s->%s" % (out, left, right), g, x))))
 
 
+# ---- products of operands of 8 bits ----
+
+# Activations, weights, gradients of results: mantissa bits, least exponent, largest number; numbers that share a scale, across and along the sum.
+E4M3, E5M2 = (3, -6, 448.0), (2, -14, 57344.0)
+RECIPES = {"mixed_fp8": ((E4M3, None), (E4M3, None), (E5M2, None)), "mixed_mxfp8": ((E4M3, (1, 32)),) * 3,
+           "mixed_fp8_block": ((E4M3, (1, 128)), (E4M3, (128, 128)), (E4M3, (1, 128)))}
+
+
+BF16 = (7, -126)
+
+
+def nearest(x, bits, least):
+    """Numbers of as many mantissa bits, of least exponent; ties to even."""
+    step = np.exp2(np.maximum(np.floor(np.log2(np.where(x == 0, 1, np.abs(x)))), least) - bits)
+    return np.rint(x / step) * step
+
+
+def stored(x):
+    """As operands and results of products are kept: in bf16, and so are their gradients."""
+    return x.tape.add(nearest(x.value, *BF16), (x, lambda g: nearest(g, *BF16)))
+
+
+def through(x, how):
+    """[n, k] in 8 bits times the least power of two that brings each block into the format; sums go along k. Of a batch, whatever its
+    micro-batches: under another power of two a number of the format's normal range rounds alike."""
+    ((bits, least, most), block), (rows, cols) = how, x.shape
+    across, along = block or x.shape
+    blocks = np.pad(x, ((0, -rows % across), (0, -cols % along)))
+    blocks = blocks.reshape(len(blocks) // across, across, -1, along)
+    largest = np.abs(blocks).max((1, 3), keepdims=True)
+    scale = np.exp2(np.ceil(np.log2(np.where(largest > 0, largest, most) / most)))
+    rounded = np.clip(nearest(blocks / scale, bits, least), -most, most) * scale
+    return rounded.reshape(rounded.shape[0] * across, -1)[:rows, :cols]
+
+
+def narrow_product(x, w, turned, recipe):
+    """x [..., k] times w [k, n], or [n, k] where it is turned."""
+    value, weight, gradient = recipe
+    flat, wide = x.value.reshape(-1, x.value.shape[-1]), w.value if turned else w.value.T  # [n, k]
+
+    def of_x(g):
+        return (through(g.reshape(-1, g.shape[-1]), gradient) @ through(wide.T, weight).T).reshape(x.value.shape)
+
+    def of_w(g):
+        grad = through(g.reshape(-1, g.shape[-1]).T, gradient) @ through(flat.T, value).T
+        return grad if turned else grad.T
+    y = (through(flat, value) @ through(wide, weight).T).reshape(x.value.shape[:-1] + (len(wide),))
+    return x.tape.add(y, (x, of_x), (w, of_w))
+
+
 def join(a, b):
     """Along the second axis."""
     n = a.value.shape[1]

@@ -11,6 +11,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
 import harness  # noqa: E402
 import trainings  # noqa: E402
+from tape import RECIPES  # noqa: E402
 
 STEPS = 2
 LOSS_SCALE = 128  # of mixed_fp16, in the first step
@@ -37,11 +38,12 @@ def to_bf16(values):
 # Elements of a checkpoint: the name in the file, and to the file's bytes.
 ELEMENTS = {"fp64": ("F64", lambda v: v.astype("<f8")), "fp32": ("F32", lambda v: v.astype("<f4")), "mixed_bf16": ("BF16", to_bf16),
             "mixed_fp16": ("F16", lambda v: v.astype("<f2"))}
+ELEMENTS.update((precision, ELEMENTS["mixed_bf16"]) for precision in RECIPES)
 
 
 def rounded(values, precision):
     """What weights of a precision hold of numbers, as f64."""
-    if precision == "mixed_bf16":
+    if ELEMENTS[precision][0] == "BF16":
         return (to_bf16(values).astype("<u4") << np.uint32(16)).view("<f4").astype(np.float64)
     return ELEMENTS[precision][1](values).astype(np.float64)
 

@@ -327,8 +327,9 @@ int zp_model_add_param(zp_model *model, zp_param param);
 void zp_model_freeze(zp_model *model, int param);
 /* All parameters are trained. */
 void zp_model_unfreeze(zp_model *model);
-/* Products of layers take operands of 8 bits, or none does (float8.c). How many do. */
-int zp_model_set_float8(zp_model *model, bool float8);
+/* Products of layers with parameters whose rows and columns are multiples of that take operands of 8 bits; 0: none does
+ * (float8.c). How many do. */
+int zp_model_set_float8(zp_model *model, int multiple);
 /* Why the weight cannot have an adapter of that rank; NULL: it can. Arena. */
 const char *zp_model_refuse_adapter(const zp_model *model, int weight, int64_t rank);
 /* Gives a weight an adapter: `NAME.lora_A.weight` and `NAME.lora_B.weight` of a weight `NAME.weight`, with the start

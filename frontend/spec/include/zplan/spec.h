@@ -143,6 +143,11 @@ int zp_precision_bytes(zp_precision precision);
 int zp_precision_real_bytes(zp_precision precision);
 /* The recipe of products of layers in 8 or 4 bits: "fp8_current"; NULL: they have no other type than the rest. */
 const char *zp_precision_recipe(zp_precision precision);
+/* How CPU ranks round an operand of a product in a recipe: "E4M3" (zpk_float8 without ZPK_); NULL: they do not. */
+typedef enum zp_product_side { ZP_SIDE_VALUE, ZP_SIDE_WEIGHT, ZP_SIDE_GRADIENT, ZP_SIDES } zp_product_side;
+const char *zp_precision_rounded(zp_precision precision, zp_product_side side);
+/* What rows and columns of parameters of its products are multiples of; 0: there is no recipe. */
+int zp_precision_multiple(zp_precision precision);
 /* Does it compute in bf16 where it does not say otherwise? */
 static inline bool zp_computes_bf16(zp_precision precision) {
   return precision == ZP_PREC_MIXED_BF16 || zp_precision_recipe(precision);

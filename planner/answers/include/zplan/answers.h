@@ -70,6 +70,7 @@ typedef enum zp_relaxation_kind {
   ZP_RELAX_RECOMPUTE,
   ZP_RELAX_OFFLOAD,
   ZP_RELAX_MICROBATCH,
+  ZP_RELAX_CONTEXT,
   ZP_RELAX_BATCH,
   ZP_RELAX_DEVICES,
   ZP_RELAX_IDLE, /* some of the devices stay idle */
@@ -107,12 +108,34 @@ const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxatio
 const char *zp_report_verdict(zp_arena *arena, const zp_plan *plan);
 const char *zp_report_changes(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
 
+/* ---- what would help (would_help.c) ---- */
+typedef enum zp_help_kind {
+  ZP_HELP_LIMIT, /* a limit of the plan block dropped, or all */
+  ZP_HELP_CONTEXT,
+  ZP_HELP_SHARD,
+  ZP_HELP_OFFLOAD,
+  ZP_HELP_PRECISION, /* another training from here on */
+  ZP_HELP_BATCH,
+} zp_help_kind;
+typedef struct zp_help {
+  zp_help_kind kind;
+  const char *words;  /* "without `tensor`" */
+  const char *option; /* of --set; NULL: not expressible there */
+  zp_candidate best;  /* arena */
+  double times_faster;
+} zp_help;
+typedef ZP_VEC(zp_help) zp_helps;
+/* Changes under which the same devices train at least a tenth faster, the one that helps most first, at most three;
+ * each was planned. Takes about as long as the search for the plan did. Requires a feasible plan that was searched. */
+zp_helps zp_find_helps(zp_arena *arena, const zp_plan *plan);
+
 /* ---- poor use (poor_use.c) ---- */
 typedef struct zp_poor_use {
   const char *term; /* of the step that takes longest, and how long */
   double term_s;
-  const char *missing; /* what the training or zplan lacks for better use; NULL: nothing that could be named */
-  int devices;         /* so many take hardly longer; 0: no count that was considered */
+  const char *cause; /* why it does, from what was decided; NULL: nothing that could be named */
+  zp_helps helps;
+  int devices; /* so many take hardly longer; 0: no count that was considered */
   double times_longer, times_fewer_hours;
   zp_candidate fewer; /* their plan, arena */
 } zp_poor_use;

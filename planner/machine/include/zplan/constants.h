@@ -100,6 +100,9 @@
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \
+  X(CPU_FLOAT8, 80, "FLOP",                                                                                            \
+    "of a product in f32 in whose time a number of a tile is rounded to 8 bits: 60 with a scale for all (1.0 ns at "   \
+    "61 GFLOP/s), 70 to 125 with scales of blocks, AVX2 (one core of an AMD EPYC, November 2026)")                     \
   X(SELECTIVE_BYTES_PER_FLOP, 0.02, "bytes / FLOP",                                                                    \
     "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
     "products with inner length 64 and above 0.016 and less")                                                          \

@@ -16,6 +16,9 @@ void zp_report_prediction(zp_page *page, const zp_plan *plan);
 /* What the first screen leaves out: decisions in full, sources, reasons, other plans, what was rejected. */
 void zp_report_details(zp_page *page, const zp_plan *plan);
 enum { ZP_FIRST_LABEL = 10, ZP_DETAIL_LABEL = 15 }; /* columns of the labels of both */
+/* "tensor 16 x pipeline 50 x data 1, interleaved/2, micro-batch 1, recompute full": without what is plain; its spaces
+ * are ZP_GLUE where no line may break. */
+const char *zp_words_layout(zp_arena *arena, const zp_choice *choice);
 /* Both as plain text of 100 columns. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
 /* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one
