@@ -16,7 +16,7 @@ static const double MUCH = 0.2;
 /* Device hours that must be saved, and how much longer a step may take, for fewer devices to be worth a line. */
 static const double SAVES = 2, LONGER = 3;
 static const double SEARCH_GAP = 0.05;
-enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 1024, LONG_SAMPLE = 32768 };
+enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768 };
 static const double UNLIKE = 1.2 /* times the mean of stages */, AGAIN = 1.15 /* HFU / MFU */, TERA = 1e12;
 
 /* Finds the term that takes most of the step; compute, only where no other takes a fifth. */
@@ -67,9 +67,10 @@ static const char *cause_of_bubble(zp_arena *arena, const zp_plan *plan) {
 }
 
 static const char *across(zp_arena *arena, const char *axis, int ranks, zp_group_link link) {
-  return link.nodes < 2 ? NULL
-                        : zp_format(arena, "%s %d spans %d nodes: what every layer exchanges crosses the network", axis,
-                                    ranks, link.nodes);
+  if (link.nodes < 2)
+    return zp_format(arena, "%s %d: every layer exchanges between so many ranks, if only inside a node", axis, ranks);
+  return zp_format(arena, "%s %d spans %d nodes: what every layer exchanges crosses the network", axis, ranks,
+                   link.nodes);
 }
 
 /* Positions that a data rank computes between two sums of gradients. */
