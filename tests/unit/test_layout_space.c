@@ -404,8 +404,8 @@ Test(layout, modes_change_slots_only) {
   }
 }
 
-/* CPU ranks round operands of 8 bits in tiles of 128: (m k) times the tiles along n, (k n) times those along m. Rows are
- * 128; products of 64 x 192, 64 x 64, 64 x 256 and 256 x 64. */
+/* CPU ranks round operands of 8 bits in tiles of 128: (m k) times the tiles along n, (k n) times those along m. Rows
+ * are 128; products of 64 x 192, 64 x 64, 64 x 256 and 256 x 64. */
 Test(layout, rounding_of_operands_is_priced) {
   static const double elements = 122880 + 131072 + 155648; /* forward, gradients of inputs, of weights */
   double cost[2];
