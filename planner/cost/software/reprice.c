@@ -236,7 +236,7 @@ static void price_step(pricer *p, zp_step *step) {
   if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
     step->cost_s /= p->software->sm90_attention;
   if (attention && p->experts && step->node->attr.head_size <= NARROW_HEAD)
-    step->cost_s /= zp_cost_constant(ZP_COST_NARROW_HEADS);
+    step->cost_s /= p->software->narrow_heads > 0 ? p->software->narrow_heads : zp_cost_constant(ZP_COST_NARROW_HEADS);
   if (attention) add_copies(p, step);
   if (p->experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
   if (p->software->separate_rows && row) add_rows(p, step);
