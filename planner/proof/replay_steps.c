@@ -19,10 +19,11 @@ static zp_replay_name name_of(const zp_replay *r, const zp_graph *g, int tensor)
   return (zp_replay_name){tensor, part};
 }
 
-static zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
+static inline zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
   const zp_lowered *l = r->lowered, *rest = l->rest;
-  bool of_rest = rest && seg >= rest->segments && seg < rest->segments + rest->n_segments;
-  return of_rest ? &r->known[l->n_segments + (seg - rest->segments)] : &r->known[seg - l->segments];
+  if (rest && seg >= rest->segments && seg < rest->segments + rest->n_segments)
+    return &r->known[l->n_segments + (seg - rest->segments)];
+  return &r->known[seg - l->segments];
 }
 
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {

@@ -116,7 +116,7 @@ static zp_memory lay_out(zp_search_cache *s, const zp_point *point, int mode, in
   return zp_inner_memory(&inner->stage, s->in->spec, c, stage);
 }
 
-static bool is_within(zp_search_cache *s, const zp_point *point, int ties, int stage, const zp_memory *memory,
+static inline bool is_within(zp_search_cache *s, const zp_point *point, int ties, int stage, const zp_memory *memory,
                       const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, ties);

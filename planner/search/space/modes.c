@@ -106,15 +106,22 @@ static const zp_variant *pinned_variant(zp_search_cache *s, const zp_point *poin
   return layers == 0 ? rest : zp_mixed_variant(s, first, rest, layers);
 }
 
-const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
-                                   const zp_limits *limits) {
-  bool pinned = zp_choice_has_modes(&point->choice);
+/* Of a stage whose modes are pinned; NULL: it does not fit. Apart, so that what is called most keeps few registers. */
+static __attribute__((noinline)) const zp_variant *
+pinned_that_fits(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part, const zp_limits *limits) {
   if (point->choice.mix) {
     const zp_variant *own = pinned_variant(s, point, stage, part);
     return zp_lowered_fits(s, point, own->lowered, stage, part, limits) ? own : NULL;
   }
-  int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
-  int mode = zp_first_mode_that_fits(s, point, first, end, stage, part, limits);
+  int mode = pinned_mode(s, point, stage);
+  if (zp_first_mode_that_fits(s, point, mode, mode + 1, stage, part, limits) < 0) return NULL;
+  return variant_of_mode(s, point, mode, stage);
+}
+
+const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
+                                   const zp_limits *limits) {
+  if (zp_choice_has_modes(&point->choice)) return pinned_that_fits(s, point, stage, part, limits);
+  int mode = zp_first_mode_that_fits(s, point, 0, point->n_modes, stage, part, limits);
   return mode < 0 ? NULL : variant_of_mode(s, point, mode, stage);
 }
 
