@@ -161,17 +161,25 @@ static void find_room(const filling *f, int stage, const zp_stage_flight *flight
  * t_i, at most T. So the most of all n_i is, as a function of T, the least concave one above 0 and all R_i at R_i t_i:
  * a line from corner to corner. Here are the corners; the last one has rate 0. */
 static void find_corners(const filling *f, const zp_stage_flight *flight, corner *corners) {
+  corner alone[ZP_MOST_MODES]; /* in one mode; by seconds, which the segment's units may have in another order */
   int n = 0;
-  corners[0] = (corner){0, 0, 0};
   for (int i = 0; i < f->point->n_modes; i++) {
     double units = exact_room_of(f, i, flight->flight, flight->pending), seconds = units * f->unit_s[i];
-    if (units <= corners[n].units) continue;
+    int at = i;
+    for (; at > 0 && seconds < alone[at - 1].seconds; at--) alone[at] = alone[at - 1];
+    alone[at] = (corner){units, seconds, 1 / f->unit_s[i]};
+  }
+  corners[0] = (corner){0, 0, 0};
+  for (int i = 0; i < f->point->n_modes; i++) {
+    if (alone[i].units <= corners[n].units) continue;
     for (;; n--) { /* corners below the line to the new one go */
       corner *last = &corners[n];
-      last->rate = isfinite(units) ? (units - last->units) / (seconds - last->seconds) : 1 / f->unit_s[i];
+      if (n > 0 && alone[i].seconds <= last->seconds) continue;
+      last->rate = alone[i].rate;
+      if (isfinite(alone[i].units)) last->rate = (alone[i].units - last->units) / (alone[i].seconds - last->seconds);
       if (n == 0 || last->rate < corners[n - 1].rate) break;
     }
-    corners[++n] = (corner){units, seconds, 0};
+    corners[++n] = (corner){alone[i].units, alone[i].seconds, 0};
   }
 }
 
