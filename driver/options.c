@@ -339,10 +339,10 @@ static bool unknown_option(zp_run_state *run, const char *word, bool of_others) 
   else if (of_others)
     zp_usage_error("`zplan %s` does not take %s%s", run->command, word,
                    near ? zp_format(run->arena, "; did you mean `%s`?", near) : "");
-  else if (zp_foreign_word(key))
-    zp_usage_error("unknown option `%s`: %s", word, zp_foreign_word(key));
   else if (takes(find_row("--machine", 9), run->command) && zp_is_machine(run->arena, key))
     zp_usage_error("unknown option `%s`: a machine is named with --machine %s", word, key);
+  else if (zp_foreign_word(key))
+    zp_usage_error("unknown option `%s`: %s", word, zp_foreign_word(key));
   else if (settable && note)
     zp_usage_error("unknown option `%s`: %s; settings are given as --set KEY=VALUE", word, note);
   else if (settable)

@@ -28,6 +28,7 @@
 #define RECOMPUTE_LAYERS                                                                                               \
   "the first layers of every stage recompute with `recompute_layers = 3`, in the `plan` block; without it all do"
 #define ACCUMULATION "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"
+#define MACHINE(node, name) "write `node = std.hw." node "` in the `cluster` block, or --machine " name
 #define NO_SLICES                                                                                                      \
   "not built: a micro-batch has whole samples; `context = 2` in the `plan` block divides them over ranks"
 
@@ -123,6 +124,12 @@ static const struct {
     {"fp8_block", PRECISION("mixed_fp8_block")},
     {"fp8_blockwise", PRECISION("mixed_fp8_block")},
     {"blockwise", PRECISION("mixed_fp8_block")},
+    {"a100", MACHINE("dgx_a100", "dgx-a100")},
+    {"h100", MACHINE("dgx_h100", "dgx-h100")},
+    {"h200", MACHINE("dgx_h200", "dgx-h200")},
+    {"h800", MACHINE("hgx_h800", "hgx-h800")},
+    {"b200", MACHINE("dgx_b200", "dgx-b200")},
+    {"gb200", MACHINE("nvl72", "gb200-nvl72")},
     {"sharp", "not built: sums inside switches of the network are neither planned nor trained"},
     {"nccl_sharp", "not built: sums inside switches of the network are neither planned nor trained"},
 };

@@ -16,7 +16,7 @@ static const double MUCH = 0.2;
 /* Device hours that must be saved, and how much longer a step may take, for fewer devices to be worth a line. */
 static const double SAVES = 2, LONGER = 3;
 static const double SEARCH_GAP = 0.05;
-enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 1024, LONG_SAMPLE = 32768 };
+enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768 };
 static const double UNLIKE = 1.2 /* times the mean of stages */, AGAIN = 1.15 /* HFU / MFU */, TERA = 1e12;
 
 /* Finds the term that takes most of the step; compute, only where no other takes a fifth. */
@@ -67,9 +67,10 @@ static const char *cause_of_bubble(zp_arena *arena, const zp_plan *plan) {
 }
 
 static const char *across(zp_arena *arena, const char *axis, int ranks, zp_group_link link) {
-  return link.nodes < 2 ? NULL
-                        : zp_format(arena, "%s %d spans %d nodes: what every layer exchanges crosses the network", axis,
-                                    ranks, link.nodes);
+  if (link.nodes < 2)
+    return zp_format(arena, "%s %d: every layer exchanges between so many ranks, if only inside a node", axis, ranks);
+  return zp_format(arena, "%s %d spans %d nodes: what every layer exchanges crosses the network", axis, ranks,
+                   link.nodes);
 }
 
 /* Positions that a data rank computes between two sums of gradients. */
@@ -128,7 +129,8 @@ static const char *find_cause(zp_arena *arena, const zp_plan *plan, const zp_poo
   double s = poor->term_s;
   const zp_estimate *e = &plan->best.estimate;
   int idle = zp_plan_idle(plan, c);
-  if (idle > plan->devices / 4) return cause_of_idle(arena, plan, idle);
+  bool network = idle >= m->devices_per_node && m->node->nics > 0;
+  if (idle > plan->devices / 4 && (network || zp_undivided_data(plan) > 0)) return cause_of_idle(arena, plan, idle);
   if (s == e->bubble_s) return cause_of_bubble(arena, plan);
   if (s == e->tensor_comm_s)
     return across(arena, "tensor", c->tensor, zp_machine_tensor_group(m, c->tensor, c->pipeline, c->data));
@@ -156,7 +158,7 @@ static int fewer_devices(const zp_spec *spec, int devices) {
 /* Is the plan for fewer devices worth a line, and more so than the one before? */
 static bool is_worth_it(const zp_poor_use *out, const zp_plan *best, const zp_candidate *fewer) {
   double longer = fewer->estimate.step_s / best->best.estimate.step_s;
-  double saved = (double)zp_choice_ranks(&best->best.choice) / (double)zp_choice_ranks(&fewer->choice) / longer;
+  double saved = (double)best->devices / (double)zp_choice_ranks(&fewer->choice) / longer;
   return longer <= LONGER && saved >= SAVES && saved > out->times_fewer_hours;
 }
 
@@ -178,6 +180,11 @@ bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out) {
   out->helps = zp_find_helps(arena, plan);
   if (mfu >= POOR_MFU && out->helps.len == 0) return false; /* as good as it gets */
   int devices = (int)zp_choice_ranks(&plan->best.choice);
+  if (plan->devices >= SAVES * devices) { /* the others are left out and paid for */
+    out->devices = devices;
+    out->times_longer = 1;
+    out->times_fewer_hours = (double)plan->devices / devices;
+  }
   int64_t looked_at = 0;
   for (int i = 0; i < MOST_SIZES && mfu < WASTED_MFU && looked_at < plan->certificate.candidates; i++) {
     devices = fewer_devices(plan->spec, devices);
@@ -190,7 +197,7 @@ bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out) {
     if (fits && is_worth_it(out, plan, &fewer->best)) {
       out->devices = (int)zp_choice_ranks(&fewer->best.choice);
       out->times_longer = fewer->best.estimate.step_s / e->step_s;
-      out->times_fewer_hours = (double)zp_choice_ranks(&plan->best.choice) / (double)out->devices / out->times_longer;
+      out->times_fewer_hours = (double)plan->devices / (double)out->devices / out->times_longer;
       out->fewer = zp_keep_candidate(arena, &fewer->best);
     }
     zp_arena_free(scratch);

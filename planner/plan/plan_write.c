@@ -206,8 +206,11 @@ static const char SPACE[] =
     "cuts inside layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; "
     "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
     "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
-    "fastest recomputation mode that fits; one mode for all stages with saved values offloaded, with several chunks a "
-    "stage and any state offloaded, and where a mode that keeps more takes longer; nodes in node_orders of "
+    "fastest recomputation mode that fits, or in pipelines of one chunk a stage, one node type and all state on the "
+    "device, for zplan's trainer or none and optimizers of single elements, its first layers a slower mode and the "
+    "others "
+    "a faster one, with the least work that fits; one mode for all stages with saved values offloaded, with several "
+    "chunks a stage and any state offloaded, and where a mode that keeps more takes longer; nodes in node_orders of "
     "node_orders_there orders, with nodes_together those that have alike nodes side by side; for "
     "zplan's trainer also the loss in chunks, of 1024 tokens on GPUs and 256 on CPUs at most, where a micro-batch's "
     "logits take 1/16 of a rank's memory and expert is 1, other numbers where named";

@@ -127,15 +127,20 @@ typedef struct mixed_walk {
 
 static void on_piece(void *arg, int segment, int64_t first, int64_t count) {
   mixed_walk *w = arg;
-  int64_t here = w->l->rest && w->l->segments[segment].segment->is_repeat && w->left < count ? w->left : count;
+  int64_t here = w->l->segments[segment].segment->is_repeat && w->left < count ? w->left : count;
   if (here > 0) w->fn(w->user, w->l, segment, first, here);
   if (here < count) w->fn(w->user, w->l->rest, segment, first + here, count - here);
   if (w->l->segments[segment].segment->is_repeat) w->left -= here;
 }
 
+static void on_plain_piece(void *arg, int segment, int64_t first, int64_t count) {
+  const mixed_walk *w = arg;
+  w->fn(w->user, w->l, segment, first, count);
+}
+
 static void for_runs(const zp_lowered *l, zp_units units, on_run *fn, void *user) {
   mixed_walk w = {l, l->layers, fn, user};
-  for_pieces(l, units, on_piece, &w);
+  for_pieces(l, units, l->rest ? on_piece : on_plain_piece, &w);
 }
 
 /* ---- shared parameters ---- */

@@ -38,10 +38,11 @@ static void list_calls(zp_replay *r) {
     for (int n = 0; n < s->runs.len; n++) {
       const zp_run *run = &s->runs.data[n];
       const zp_piece *piece = &pieces->piece[run->segment];
-      zp_replay_know(r, run);
+      const zp_replay_segment *known = zp_replay_know(r, run);
       for (int64_t i = 0; i < run->count && run->chunk == k; i++, unit += piece->end - piece->first)
         chunk->call[j++] = (zp_replay_call){.run = run,
                                             .seg = zp_run_segment(r->lowered, run),
+                                            .known = known,
                                             .i = i,
                                             .first = unit,
                                             .end = unit + piece->end - piece->first};

@@ -12,6 +12,7 @@
 typedef struct zp_replay_call {
   const zp_run *run;
   const zp_segment_program *seg;
+  const struct zp_replay_segment *known;
   int64_t i;          /* in the run */
   int64_t first, end; /* units of the model: what flows in stands before `first`, what flows out before `end` */
 } zp_replay_call;
@@ -148,7 +149,7 @@ void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool u
 /* Runs steps [first, last) of the frame's procedure. */
 void zp_replay_steps(zp_replay *r, zp_replay_frame *frame, int first, int last);
 /* Finds names and forms of a segment, once. */
-void zp_replay_know(zp_replay *r, const zp_run *run);
+const zp_replay_segment *zp_replay_know(zp_replay *r, const zp_run *run);
 /* The value that a tensor of the frame's graph stands for, and which part of it. */
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, zp_replay_part *part);
 /* Operands of one micro-batch on the stage: what a replay costs. */

@@ -19,14 +19,8 @@ static zp_replay_name name_of(const zp_replay *r, const zp_graph *g, int tensor)
   return (zp_replay_name){tensor, part};
 }
 
-static zp_replay_segment *known_of(const zp_replay *r, const zp_segment_program *seg) {
-  const zp_lowered *l = r->lowered, *rest = l->rest;
-  bool of_rest = rest && seg >= rest->segments && seg < rest->segments + rest->n_segments;
-  return of_rest ? &r->known[l->n_segments + (seg - rest->segments)] : &r->known[seg - l->segments];
-}
-
 uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, zp_replay_part *part) {
-  const zp_replay_name *name = &known_of(r, f->call->seg)->name[tensor];
+  const zp_replay_name *name = &f->call->known->name[tensor];
   const zp_tensor *t = &f->call->seg->graph->tensors.data[name->tensor];
   *part = name->part;
   switch (t->role) {
@@ -95,15 +89,16 @@ static zp_replay_form *forms_of(const zp_replay *r, const zp_procedure *p) {
   return form;
 }
 
-void zp_replay_know(zp_replay *r, const zp_run *run) {
+const zp_replay_segment *zp_replay_know(zp_replay *r, const zp_run *run) {
   const zp_segment_program *seg = zp_run_segment(r->lowered, run);
-  zp_replay_segment *known = known_of(r, seg);
-  if (known->name) return;
+  zp_replay_segment *known = &r->known[run->rest ? r->lowered->n_segments + run->segment : run->segment];
+  if (known->name) return known;
   known->name = ZP_NEW_ARRAY(r->arena, zp_replay_name, seg->graph->tensors.len + 1);
   for (int i = 0; i < seg->graph->tensors.len; i++) known->name[i] = name_of(r, seg->graph, i);
   known->forward = forms_of(r, &seg->forward);
   known->loss = forms_of(r, &seg->loss);
   known->backward = forms_of(r, zp_backward_of(seg, r->program->choice.schedule));
+  return known;
 }
 
 static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, zp_replay_part part, zp_shadow_place *out) {
@@ -265,7 +260,7 @@ static void run_shard(zp_replay *r, const zp_replay_frame *f, const zp_step *ste
 }
 
 void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
-  const zp_replay_segment *known = known_of(r, f->call->seg);
+  const zp_replay_segment *known = f->call->known;
   f->form = f->p == &f->call->seg->forward ? known->forward
             : f->p == &f->call->seg->loss  ? known->loss
                                            : known->backward;

@@ -21,6 +21,7 @@ typedef struct zp_search_input {
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
   bool splits;                    /* some schedule of the space splits backward */
+  bool mixes;                     /* layers of one stage may recompute differently */
   bool chunks_loss;               /* plans with the loss in chunks are in the space though none is named */
   bool may_leave[ZP_STATE_COUNT]; /* parts of the class leave the device in some plan of the space */
 } zp_search_input;

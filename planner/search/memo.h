@@ -142,7 +142,25 @@ typedef struct zp_mixed_slot {
   int64_t layers;
   const zp_variant *variant; /* NULL: empty */
 } zp_mixed_slot;
+/* What mixed stages run that were asked for. */
+enum { ZP_MIX_SLOTS = 1 << 13 };
+typedef struct zp_known_mix {
+  int64_t point, units; /* number of the point, 0: empty; of the range */
+  int stage, order;     /* of the range */
+  const zp_variant *variant;
+} zp_known_mix;
+/* Bytes of inner stages that run a mixed variant. */
+enum { ZP_INNER_MIX_SLOTS = 1 << 12 };
+typedef struct zp_inner_mix {
+  int64_t key[4]; /* number of the point, the variant's address, order of the range, units; all zero: empty */
+  zp_inner_stage stage;
+} zp_inner_mix;
+typedef struct zp_mix_memo {
+  zp_known_mix *known; /* [ZP_MIX_SLOTS]; NULL: nothing was remembered yet */
+  zp_inner_mix *inner; /* the same, [ZP_INNER_MIX_SLOTS] */
+} zp_mix_memo;
 typedef struct zp_search_memo {
+  zp_mix_memo mixes;
   zp_mixed_slot *mixed; /* [mixed_slots], a power of two */
   int mixed_slots, n_mixed;
   zp_stage_nodes_memo stage_nodes;

@@ -211,6 +211,9 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
   in->splits = some_schedule_splits(in);
+  bool own = in->trainer == ZP_TRAINER_NONE || in->trainer == ZP_TRAINER_ZPLAN;
+  /* How much the update of whole matrices needs depends on how many equal layers there are in a row. */
+  in->mixes = own && zp_optimizer_facts(&spec->train)->needs != ZP_NEEDS_MATRICES;
   in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
   in->chunks_loss =
       in->trainer == ZP_TRAINER_ZPLAN && !in->constraints->loss_chunks.set && zp_has_product_loss(spec->model);

@@ -62,7 +62,7 @@ static const column automodel[] = {
     NEEDED("MBS", CELL_COUNT, microbatch, 0, 1e4), UNUSED("LBS"), INT("GA", flushes, 1e6, NULL),
     NEEDED("Seq Length", CELL_COUNT, seq, 0, 1e7), INT("TP", tensor, 1e6, NULL), INT("PP", pipeline, 1e6, NULL),
     INT("CP", context, 1e6, NULL), INT("EP", expert, 1e6, NULL), INT("VP", chunks, 1e5, NULL),
-    INT("FSDP", shard, 1e6, NULL), UNUSED("Kernel Optimizations"),
+    INT("FSDP", shard, 1e6, NULL), TEXT("Kernel Optimizations", kernels, NULL),
     NEEDED("Time per Global Step (s)", CELL_REAL, step_s, 1, 1e7), UNUSED("Model TFLOPs/sec/GPU"),
     UNUSED("Tokens/sec/GPU"),
 };

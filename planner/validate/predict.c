@@ -164,9 +164,7 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   zp_lowered **stages = zp_lower_stages(q->arena, q->spec, q->sharding, &c, why);
   if (!stages) return false;
   zp_lowered *lowered = stages[0]; /* published runs recompute the same on all stages */
-  zp_choice groups = c;
-  if (!run->experts) groups.context = 0;
-  zp_price_choice(lowered, &q->machine, &groups);
+  zp_price_choice(lowered, &q->machine, &c);
   zp_program *program = zp_program_make(q->arena, (const zp_lowered *const *)stages, &c);
   out->choice = program->choice;
   out->estimate = zp_simulate(q->arena, program, &q->machine);

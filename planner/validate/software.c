@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which software profile stands for a measured run: by the row's source, or by its year where the source is not listed.
  * The profiles themselves: ../software. */
+#include <zplan/constants.h>
 #include <zplan/profile.h>
 #include "validate_internal.h"
 
@@ -81,7 +82,13 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
   with->hides_exchange = run->hides_exchange;
   with->one_kernel = run->one_kernel;
   with->experts_in_a_row = run->experts_in_a_row;
-  with->expert_biases = run->expert_biases && with->graphs != ZP_GRAPHS_WHOLE;
+  bool both = is(run->program, "AutoModel"); /* others add that of the first in the product */
+  with->expert_biases = !run->expert_biases || with->graphs == ZP_GRAPHS_WHOLE ? 0 : both ? 2 : 1;
+  if (run->flex_attention) {
+    with->attention_slowdown = 1 / zp_cost_constant(ZP_COST_FLEX_ATTENTION);
+    with->sm90_attention = 0;
+    with->narrow_heads = zp_cost_constant(ZP_COST_NARROW_HEADS_2023);
+  }
   /* latent attention's models by hand, equal layers but for the last stage */
   int64_t places = (int64_t)run->pipeline * (run->chunks > 1 ? run->chunks : 1);
   with->cuts_units &= !run->kv_rank && run->layers % places != 0;

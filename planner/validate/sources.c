@@ -230,6 +230,7 @@ void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   run->recompute = latent || (run->adapters && run->gpus > 1) ? "full" : "none";
   if (run->experts && !run->expert) run->expert = run->gpus;
   if (run->experts) run->dispatcher = "deepep", run->graphs = "none", run->experts_in_a_row = true;
+  run->flex_attention = says(run->kernels, "FlexAttn");
   if (run->adapters) run->lora_rank = 16, run->lora_of = "all";
   if (run->flushes < 1 || run->pipeline <= 1) run->flushes = 0;
   if (run->shard >= run->data) run->shard = 0;

@@ -104,7 +104,7 @@ def check_sweep(tally):
 
 def damaged(rng, lines):
     header, rows = lines[0], []
-    for line in rng.sample(lines[1:], 12):
+    for line in rng.sample(lines[1:], min(12, len(lines) - 1)):
         cells = next(csv.reader([line]))
         for _ in range(rng.randint(1, 4)):
             cells[rng.randrange(1, len(cells))] = rng.choice(CELLS)
@@ -124,13 +124,15 @@ def damaged(rng, lines):
 
 def check_damaged(tally, tables):
     rng = random.Random(7)
-    with open(RUNS, encoding="utf-8", newline="") as file:
-        lines = file.read().splitlines()
+    sources = []
+    for path in [RUNS, *EXPERTS]:
+        with open(path, encoding="utf-8", newline="") as file:
+            sources.append(file.read().splitlines())
     with harness.Scratch() as folder:
         table = os.path.join(folder, "table.csv")
         for i in range(tables):
             with open(table, "w", encoding="utf-8", newline="") as file:
-                file.write(damaged(rng, lines))
+                file.write(damaged(rng, sources[i % len(sources)]))
             done = validate(table)
             sound = done.status in (0, 1) and "Sanitizer" not in done.err
             tally.check("damaged table %d" % i, sound, "exit %s: %s" % (done.status, done.tail()))

@@ -84,8 +84,7 @@ TABLE = [
     case("llama", 6, recompute="selective", more={"model.layers": 1}, words=GPU),
 ]
 
-# A sample of 65,536 positions (docs/guide/long_sequences.md): about two minutes of processor time on one rank, and as many on four. Every
-# commit has one of 2,048.
+# A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every commit has one of 2,048.
 LONG = {"model.S": 65536 if os.environ.get("ZPLAN_LONG") else 2048, "model.V": 256, "model.d": 32, "model.layers": 1, "train.dropout": 0}
 TABLE.append(case("gpt", 4, batch=1, recompute="full", more=LONG))
 

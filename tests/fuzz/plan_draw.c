@@ -177,6 +177,25 @@ static bool has_one_mode(const zp_choice *c) {
   return c->home[ZP_STATE_ACTIVATIONS].eighths > 0 || (offloaded && zp_chunks(c) > 1);
 }
 
+static void unmix(plan *p) { memset(p->layers, 0, sizeof *p->layers * (size_t)p->choice.pipeline); }
+
+/* Pipelines with all state on the device, one node type and one chunk a stage, for zplan's trainer or none, of
+ * optimizers that do not share matrices out. */
+static bool may_mix(const fuzz *f, const plan *p) {
+  zp_trainer trainer = f->spec->cluster.trainer;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (p->choice.home[i].eighths > 0) return false;
+  return (trainer == ZP_TRAINER_NONE || trainer == ZP_TRAINER_ZPLAN) && f->spec->cluster.groups.len == 0 &&
+         p->choice.pipeline > 1 && zp_chunks(&p->choice) == 1 && !has_one_mode(&p->choice) &&
+         zp_optimizer_facts(&f->spec->train)->needs != ZP_NEEDS_MATRICES;
+}
+
+/* So many layers of a stage recompute in its mode, the others in another one. */
+static void mix_stage(fuzz *f, const family *of, plan *p, int stage) {
+  p->rest[stage] = pick_mode(f, of);
+  p->layers[stage] = fuzz_below(f, p->cut[stage + 1] - p->cut[stage]);
+}
+
 static void set_all_modes(plan *p, int mode) {
   for (int s = 0; s < p->choice.pipeline; s++) p->mode[s] = mode;
 }
@@ -215,16 +234,22 @@ void draw_plan(fuzz *f, const family *of, plan *out) {
   for (int s = 0; s < of->choice.pipeline && !has_one_mode(&out->choice) && one_in(f, 3); s++)
     out->mode[s] = pick_mode(f, of);
   draw_cut(f, of, out);
+  unmix(out);
+  for (int s = 0; s < of->choice.pipeline && may_mix(f, out) && one_in(f, 3); s++) mix_stage(f, of, out, s);
 }
 
 void copy_choice(const family *of, const zp_choice *choice, plan *out) {
   int places = choice->pipeline * zp_chunks(choice);
   out->choice = *choice;
-  out->choice.cut = NULL, out->choice.stage_recompute = NULL;
+  out->choice.cut = NULL, out->choice.stage_recompute = NULL, out->choice.mix = NULL;
   memcpy(out->cut, choice->cut, sizeof *out->cut * (size_t)(places + 1));
   for (int s = 0; s < choice->pipeline; s++)
     for (int i = 0; i < MODES; i++)
       if (MODE[i] == zp_choice_mode(choice, s)) out->mode[s] = i;
+  unmix(out);
+  for (int s = 0; s < choice->pipeline; s++)
+    for (int i = 0; i < MODES && zp_choice_layers(choice, s) != ZP_ALL_LAYERS; i++)
+      if (MODE[i] == choice->mix[s].rest) out->rest[s] = i, out->layers[s] = choice->mix[s].layers;
   (void)of;
 }
 
@@ -269,8 +294,21 @@ static void step_mode(const family *of, plan *p, int stage, int by) {
     p->mode[stage] = mode;
 }
 
+/* One layer more or less in the stage's mode, or another mix. */
+static void change_mix(fuzz *f, const family *of, plan *p) {
+  int stage = (int)fuzz_below(f, p->choice.pipeline);
+  if (p->layers[stage] > 0 && !one_in(f, 3))
+    p->layers[stage] += one_in(f, 2) ? 1 : -1;
+  else
+    mix_stage(f, of, p, stage);
+}
+
 static void change_mode(fuzz *f, const family *of, plan *p) {
   int P = p->choice.pipeline, stage = (int)fuzz_below(f, P), by = one_in(f, 2) ? 1 : -1;
+  if (may_mix(f, p) && one_in(f, 2)) {
+    change_mix(f, of, p);
+    return;
+  }
   step_mode(of, p, stage, by);
   if (one_in(f, 3)) step_mode(of, p, (int)fuzz_below(f, P), -by);
 }
@@ -297,4 +335,5 @@ void change_plan(fuzz *f, const family *of, plan *p, int short_of) {
     if (one_in(f, 2)) move_unit(f, p);
   }
   if (has_one_mode(&p->choice)) set_all_modes(p, p->mode[0]);
+  if (!may_mix(f, p)) unmix(p);
 }

@@ -39,7 +39,9 @@ typedef struct family {
 typedef struct plan {
   zp_choice choice; /* cut and stage_recompute: the arrays below */
   int64_t cut[MOST_PLACES + 1];
-  int mode[MOST_STAGES]; /* index into MODE */
+  int mode[MOST_STAGES];       /* index into MODE */
+  int rest[MOST_STAGES];       /* of the layers after `layers` first ones */
+  int64_t layers[MOST_STAGES]; /* 0: all layers are in `mode` */
 } plan;
 
 typedef enum verdict { PLAN_ILLEGAL, PLAN_TOO_LARGE, PLAN_FITS } verdict;

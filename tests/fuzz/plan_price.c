@@ -28,7 +28,7 @@ family *family_new(fuzz *f, const zp_choice *choice) {
   const char *reason = NULL;
   of->arena = arena;
   of->choice = *choice;
-  of->choice.cut = NULL, of->choice.stage_recompute = NULL;
+  of->choice.cut = NULL, of->choice.stage_recompute = NULL, of->choice.mix = NULL;
   of->machine = zp_machine_make(&f->spec->cluster, f->spec->train.precision, zp_choice_ranks(choice));
   zp_sharding *sharding = zp_shard_choice(arena, f->spec->model, &of->machine, choice, &reason);
   for (int i = 0; i < MODES && sharding; i++) {
@@ -56,20 +56,30 @@ family *family_new(fuzz *f, const zp_choice *choice) {
 
 void family_free(family *of) { zp_arena_free(of->arena); }
 
+static bool is_mixed(const plan *p, int stage) { return p->layers[stage] > 0 && p->rest[stage] != p->mode[stage]; }
+
 zp_choice choice_of(zp_arena *arena, const plan *p) {
   zp_choice c = p->choice;
   int places = c.pipeline * zp_chunks(&c);
   zp_stage_mode *mode = ZP_NEW_ARRAY(arena, zp_stage_mode, c.pipeline);
+  zp_stage_mix *mix = ZP_NEW_ARRAY(arena, zp_stage_mix, c.pipeline);
   for (int s = 0; s < c.pipeline; s++) mode[s] = MODE[p->mode[s]];
+  for (int s = 0; s < c.pipeline; s++)
+    mix[s] = is_mixed(p, s) ? (zp_stage_mix){p->layers[s], MODE[p->rest[s]]} : (zp_stage_mix){ZP_ALL_LAYERS, mode[s]};
   c.cut = ZP_NEW_ARRAY(arena, int64_t, places + 1);
   memcpy(c.cut, p->cut, sizeof *c.cut * (size_t)(places + 1));
   zp_choice_set_modes(&c, mode);
+  zp_choice_set_mix(&c, mix);
   return c;
 }
 
 static const zp_lowered **stages_of(zp_arena *arena, const family *of, const plan *p) {
   const zp_lowered **stage = ZP_NEW_ARRAY(arena, const zp_lowered *, p->choice.pipeline);
-  for (int s = 0; s < p->choice.pipeline; s++) stage[s] = of->lowered[p->mode[s]][s];
+  for (int s = 0; s < p->choice.pipeline; s++) {
+    stage[s] = of->lowered[p->mode[s]][s];
+    if (is_mixed(p, s))
+      stage[s] = zp_lower_mixed(arena, stage[s], (zp_lowered *)(uintptr_t)of->lowered[p->rest[s]][s], p->layers[s]);
+  }
   return stage;
 }
 

@@ -403,3 +403,19 @@ Test(layout, modes_change_slots_only) {
     }
   }
 }
+
+/* CPU ranks round operands of 8 bits in tiles of 128: (m k) times the tiles along n, (k n) times those along m. Rows
+ * are 128; products of 64 x 192, 64 x 64, 64 x 256 and 256 x 64. */
+Test(layout, rounding_of_operands_is_priced) {
+  static const double elements = 122880 + 131072 + 155648; /* forward, gradients of inputs, of weights */
+  double cost[2];
+  for (int float8 = 0; float8 < 2; float8++) {
+    zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+    spec->train.precision = float8 ? ZP_PREC_MIXED_FP8 : ZP_PREC_MIXED_BF16;
+    if (float8) cr_expect_eq(zp_model_set_float8(spec->model, 16), 4);
+    const zp_segment_program *layer = &lower(spec, 1, false, 4, ZP_RECOMPUTE_NONE)->segments[1];
+    cost[float8] = layer->forward.cost_s + layer->backward.cost_s;
+  }
+  double rate = cpu_cluster().node.device.flop_per_s_half;
+  cr_expect_float_eq(cost[1] - cost[0], elements * 80 / rate, 1e-12, "%g", (cost[1] - cost[0]) * rate / 80);
+}

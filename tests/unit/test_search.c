@@ -19,6 +19,7 @@ typedef struct brute {
   double best_s;
   int64_t simulated; /* cuts that fit */
   int64_t misfits;   /* choices of which no cut fits */
+  bool mixes;        /* layers of one stage may have different modes */
 } brute;
 
 enum { MODES = 4, MOST_STAGES = 8 };
@@ -26,25 +27,47 @@ enum { MODES = 4, MOST_STAGES = 8 };
 static void simulate(brute *b, const zp_lowered *const *stages, zp_choice *choice) {
   zp_arena *scratch = zp_arena_new("brute");
   zp_stage_mode modes[MOST_STAGES];
-  for (int s = 0; s < choice->pipeline; s++)
+  zp_stage_mix mix[MOST_STAGES];
+  for (int s = 0; s < choice->pipeline; s++) {
+    const zp_lowered *rest = stages[s]->rest;
     modes[s] = zp_stage_mode_of(stages[s]->recompute, stages[s]->recompute_shard);
+    mix[s] = rest ? (zp_stage_mix){stages[s]->layers, zp_stage_mode_of(rest->recompute, rest->recompute_shard)}
+                  : (zp_stage_mix){ZP_ALL_LAYERS, modes[s]};
+  }
   zp_choice_set_modes(choice, modes);
+  zp_choice_set_mix(choice, mix);
   b->best_s = fmin(b->best_s, zp_simulate(scratch, zp_program_make(scratch, stages, choice), &b->machine).step_s);
   b->simulated++;
   zp_arena_free(scratch);
 }
 
-/* Every way to give the stages modes that fit. */
+static void try_modes(brute *b, zp_lowered *const *of_mode, zp_choice *choice, const zp_lowered **stages, int stage);
+
+static void try_stage(brute *b, zp_lowered *const *of_mode, zp_choice *choice, const zp_lowered **stages, int stage,
+                      const zp_lowered *own) {
+  int64_t first = choice->cut[stage], n = choice->cut[stage + 1] - first;
+  if (zp_stage_bytes(own, choice, stage, first, n) > b->limit) return;
+  stages[stage] = own;
+  try_modes(b, of_mode, choice, stages, stage + 1);
+}
+
+/* Every way to give the stages modes that fit, one or for every number of first layers two. */
 static void try_modes(brute *b, zp_lowered *const *of_mode, zp_choice *choice, const zp_lowered **stages, int stage) {
   if (stage == choice->pipeline) {
     simulate(b, stages, choice);
     return;
   }
   for (int mode = 0; mode < MODES; mode++) {
-    int64_t first = choice->cut[stage], n = choice->cut[stage + 1] - first;
-    if (!of_mode[mode] || zp_stage_bytes(of_mode[mode], choice, stage, first, n) > b->limit) continue;
-    stages[stage] = of_mode[mode];
-    try_modes(b, of_mode, choice, stages, stage + 1);
+    if (!of_mode[mode]) continue;
+    try_stage(b, of_mode, choice, stages, stage, of_mode[mode]);
+    bool all = zp_stage_bytes(of_mode[0], choice, stage, choice->cut[stage],
+                              choice->cut[stage + 1] - choice->cut[stage]) <= b->limit; /* nothing is faster */
+    for (int rest = 0; rest < mode && b->mixes && !all && choice->pipeline > 1; rest++)
+      for (int64_t k = 1; k < choice->cut[stage + 1] - choice->cut[stage]; k++) {
+        zp_arena_mark mark = zp_arena_get_mark(arena);
+        try_stage(b, of_mode, choice, stages, stage, zp_lower_mixed(arena, of_mode[mode], of_mode[rest], k));
+        zp_arena_rewind(arena, mark);
+      }
   }
 }
 
@@ -92,6 +115,7 @@ static void try_choice(brute *b, zp_choice choice) {
 static brute brute_force(const zp_spec *spec, int devices) {
   brute b = {
       .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
+  b.mixes = true;
   b.limit = (int64_t)(spec->plans.data[0].memory_fraction * (double)b.machine.memory_bytes) - b.machine.context_bytes;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= devices; pipeline++)

@@ -24,6 +24,8 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
   c->data = devices / c->tensor / c->pipeline;
 }
 
+static int mixed_stages;
+
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
   c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
@@ -114,6 +116,15 @@ static void check_stages(zp_arena *scratch, const trial *t, const zp_point *poin
   }
 }
 
+/* Sometimes the layers of a stage after some first ones are in another mode. */
+static const zp_variant *mixed_or_not(trial *t, const zp_point *point, const zp_variant *first, int64_t layers) {
+  const zp_variant *rest = &t->progress.s->variants.data[point->modes[random_below(point->n_modes)]];
+  if (layers < 2 || first->mode == rest->mode || !zp_may_mix(t->progress.s, point)) return first;
+  if (random_below(3) == 0) return first;
+  mixed_stages++;
+  return zp_mixed_variant(t->progress.s, first, rest, 1 + random_below(layers - 1));
+}
+
 static void check_bounds(trial *t, zp_point *point) {
   zp_arena *scratch = zp_arena_new("bounds");
   int chunks = zp_model_chunks(&point->choice);
@@ -123,9 +134,12 @@ static void check_bounds(trial *t, zp_point *point) {
   if (c.chunks > 1 && !point->every_cut) /* bounds hold for the cuts of the space */
     cr_assert(zp_state_cut(t->progress.s, point, (int)random_below(point->n_modes), random_below(2), c.cut));
   const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
-  for (int i = 0; i < c.pipeline; i++)
+  for (int i = 0; i < c.pipeline; i++) {
     own[i] =
         zp_on_stage(t->progress.s, &c, &t->progress.s->variants.data[point->modes[random_below(point->n_modes)]], i);
+    own[i] = mixed_or_not(t, point, own[i],
+                          chunks == c.pipeline ? zp_stage_layers(own[i]->lowered, c.cut[i], c.cut[i + 1]) : 0);
+  }
   c = zp_choice_of_cut(t->progress.s, point, c.cut, own);
   const zp_program *program = zp_program_make(scratch, zp_search_stages(t->progress.s, &c), &c);
   int64_t most = 0, host = 0, nvme = 0;
@@ -206,6 +220,7 @@ static void expect_bounds(bool mixed, bool freezes, int all) {
 Test(search_bounds, bounds_are_below_the_simulation) {
   state = 2;
   expect_bounds(false, false, PARTIAL_PLANS);
+  cr_expect_gt(mixed_stages, PARTIAL_PLANS / 200, "%d mixed stages", mixed_stages);
 }
 
 Test(search_bounds, bounds_are_below_the_simulation_with_frozen_parameters) {

@@ -37,32 +37,78 @@ static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const 
   zp_choice c = *choice;
   zp_stage_mode *modes = ZP_NEW_ARRAY(scratch, zp_stage_mode, c.pipeline);
   for (int s = 0; s < c.pipeline; s++) modes[s] = zp_stage_mode_of(stages[s]->recompute, stages[s]->recompute_shard);
+  zp_stage_mix *mix = ZP_NEW_ARRAY(scratch, zp_stage_mix, c.pipeline);
+  for (int s = 0; s < c.pipeline; s++) {
+    const zp_lowered *rest = stages[s]->rest;
+    mix[s] = (zp_stage_mix){ZP_ALL_LAYERS, modes[s]};
+    if (rest) mix[s] = (zp_stage_mix){stages[s]->layers, zp_stage_mode_of(rest->recompute, rest->recompute_shard)};
+  }
   zp_choice_set_modes(&c, modes);
+  zp_choice_set_mix(&c, mix);
   b->best_s = fmin(b->best_s, zp_simulate(scratch, zp_program_make(scratch, stages, &c), &b->machine).step_s);
   zp_arena_free(scratch);
 }
 
-/* What of the set fits on a stage: the number of modes. */
-static int find_fitting(const brute *b, const zp_choice *choice, int stage, const zp_lowered **fitting) {
+/* Does a stage fit; the seconds of its units. */
+static bool stage_fits(const brute *b, const zp_choice *choice, int stage, const zp_lowered *own, double *seconds) {
   zp_machine at = zp_machine_of_stage(&b->machine, choice, stage);
   double share = b->spec->plans.data[0].memory_fraction;
-  int n = 0, here = at.devices < at.node->devices ? at.devices : at.node->devices;
-  for (int i = b->first; i < b->first + b->n_set; i++) {
-    zp_stage x;
-    zp_arena *scratch = zp_arena_new("brute");
-    zp_layout_stage(scratch, b->mode[i].any, choice, stage, &x);
-    if (x.arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
-        x.memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
-        x.memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here)
-      fitting[n++] = b->mode[i].on[at.types];
-    zp_arena_free(scratch);
+  int here = at.devices < at.node->devices ? at.devices : at.node->devices;
+  zp_stage x;
+  zp_arena *scratch = zp_arena_new("brute");
+  zp_layout_stage(scratch, own, choice, stage, &x);
+  bool fits = x.arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
+              x.memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
+              x.memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here;
+  *seconds = 0;
+  for (int r = 0; r < x.runs.len; r++) {
+    const zp_segment_program *run = zp_run_segment(own, &x.runs.data[r]);
+    *seconds += (double)x.runs.data[r].count * (run->forward.cost_s + run->backward.cost_s);
   }
+  zp_arena_free(scratch);
+  return fits;
+}
+
+/* The pair of modes and the number of first layers that fits and has the least work, if that is less. */
+static const zp_lowered *find_mix(const brute *b, const zp_choice *choice, int stage, double least) {
+  const zp_lowered *best = NULL;
+  bool needs_matrices = zp_optimizer_facts(&b->spec->train)->needs == ZP_NEEDS_MATRICES;
+  if (choice->pipeline == 1 || choice->chunks > 1 || b->spec->cluster.groups.len || needs_matrices) return NULL;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (choice->home[i].eighths > 0) return NULL;
+  for (int i = b->first; i < b->first + b->n_set; i++)
+    for (int k = b->first; k < b->first + b->n_set; k++)
+      for (int64_t n = 1; n < choice->cut[stage + 1] - choice->cut[stage] && i != k; n++) {
+        double seconds;
+        zp_lowered *rest = (zp_lowered *)(uintptr_t)b->mode[k].any;
+        zp_lowered *own = zp_lower_mixed(arena, b->mode[i].any, rest, n);
+        if (!stage_fits(b, choice, stage, own, &seconds) || seconds >= least * (1 - 1e-12)) continue;
+        least = seconds;
+        best = own;
+      }
+  return best;
+}
+
+/* What of the set fits on a stage, a mix of two modes first where that is faster than all of them: their number. */
+static int find_fitting(const brute *b, const zp_choice *choice, int stage, const zp_lowered **fitting) {
+  zp_node_set types = zp_machine_of_stage(&b->machine, choice, stage).types;
+  double seconds, least = INFINITY;
+  int n = 0;
+  for (int i = b->first; i < b->first + b->n_set; i++) {
+    if (!stage_fits(b, choice, stage, b->mode[i].any, &seconds)) continue;
+    fitting[n++] = b->mode[i].on[types];
+    least = fmin(least, seconds);
+  }
+  const zp_lowered *mix = n > 0 && fitting[0] != b->mode[b->first].any ? find_mix(b, choice, stage, least) : NULL;
+  if (!mix) return n;
+  for (int i = n++; i > 0; i--) fitting[i] = fitting[i - 1];
+  fitting[0] = mix;
   return n;
 }
 
 /* All ways to give the stages modes that fit, where they are few; else the fastest everywhere but on one stage. */
 static void try_cut(brute *b, zp_choice *choice) {
-  const zp_lowered *fitting[16][MODES], *stages[16];
+  const zp_lowered *fitting[16][MODES + 1], *stages[16];
   int n[16], ways = 1, P = choice->pipeline;
   bool chunked = choice->chunks > 1;
   if (has_enough(b)) return;
@@ -406,7 +452,7 @@ static bool compare_any_order(const zp_spec *spec, int devices, int instance, do
 }
 
 static void expect_optima(bool several_types, bool offload, int instances) {
-  int feasible = 0, mixed = 0, left_out = 0, arranged = 0;
+  int feasible = 0, mixed = 0, layers = 0, left_out = 0, arranged = 0;
   for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
@@ -434,6 +480,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
       cr_assert(plan->certificate.bound_s <= found);
       feasible++;
       mixed += plan->best.choice.stage_recompute != NULL;
+      layers += plan->best.choice.mix != NULL;
     }
     if (several_types) arranged += compare_any_order(spec, devices, i, best);
     zp_arena_rewind(arena, mark);
@@ -441,6 +488,8 @@ static void expect_optima(bool several_types, bool offload, int instances) {
   cr_expect_eq(arranged > 0, several_types, "%d plans with nodes in another order", arranged);
   cr_expect(4 * feasible >= instances && feasible < instances, "%d of %d", feasible, instances);
   cr_expect(mixed > instances / 100 || offload, "%d plans with stages that differ", mixed);
+  cr_expect(layers > 0 || offload || several_types || takes_muon || instances < INSTANCES / 4,
+            "no plan with a stage whose layers differ");
   cr_expect(left_out <= instances / 5 + 2, "%d of %d have too many plans", left_out, instances);
 }
 

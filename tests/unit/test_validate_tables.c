@@ -69,6 +69,7 @@ Test(validate_tables, axes_outside_the_space_are_named) {
   p = predict_first(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n");
   cr_assert(p.predicted, "%s", p.why_not);
   cr_expect(p.choice.context == 2 && p.choice.data == 8 && strstr(p.assumed, "context"));
+  cr_expect_gt(p.estimate.context_comm_s, 0);
   zp_measured_table *t =
       read_table(HEADER "internevoloc_a,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=8\n"
                         "internevo_b,s,2023,Llama,4,1024,512,A100-80GB,8,16,1,1,16,1,16,1,zero1=-1\n");

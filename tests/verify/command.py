@@ -362,7 +362,7 @@ def poor_use(folder):
     expect("good use", "poor use" not in run.stdout, run.stdout)
 
 
-def what_would_help(_):
+def what_would_help(folder):
     """Why a plan is poor, and settings under which it is not, with the figures of a search that has them."""
     llama = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "64", "--set", "batch=64"]
     small = ["--model", "gpt2-124m", "--machine", "dgx-h100", "--gpus", "8", "--set", "batch=64", "--set", "precision=fp32"]
@@ -384,6 +384,21 @@ def what_would_help(_):
         step_s = parse("poor: %s with the help" % name, [*kept, *setting])["estimate"]["step_s"]
         said = float(line[1]) * (1e-3 if line[2] == "ms" else 1)
         expect("poor: %s is as fast as said" % name, 0.99 < said / step_s < 1.06, (said, step_s))
+    slow = folder + "/slow.dz"
+    with open(slow, "w") as file:
+        file.write("""use std.hw
+use "%s/examples/gpt2.dz" as g
+cluster slow { nodes = 8  node { base = std.hw.dgx_a100  nic { kind = "ethernet"  count = 1  bandwidth = 1.25GB/s  latency = 20us } } }
+train { model = g.gpt2  data = synthetic(seed = 1)  batch = 512  steps = 10  precision = "mixed_bf16"  optimizer = adamw(lr = 1e-3) }
+""" % ROOT)
+    pins = [word for pin in "zero=1 tensor=1 pipeline=1 microbatch=64 recompute=none loss_chunks=1".split() for word in ("--set", pin)]
+    run = check("poor: a slow network", [slow, *pins], 0, "8 devices take ~1.0 times as long for ~8.0 times fewer device hours (--gpus 8)")
+    expect("poor: devices left out", "56 of 64 devices are left out" in run.stdout and "--set batch=2048" in run.stdout, run.stdout)
+    long = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "16", "--for", "megatron", "--set", "model.S=131072", "--set", "batch=2",
+            "--set", "recompute=selective", "--set", "pipeline=1"]
+    run = check("a sample that does not fit", long, 3, "with context 16 it fits")
+    expect("a sample that fits divided", "(--set context=16)" in run.stderr, run.stderr)
+    check("a sample divided", [*long, "--set", "context=16"], 0, "context 16")
 
 
 def idle_devices(folder):

@@ -97,7 +97,7 @@ static const zp_field plan_fields[] = {
          "one for every stage",
      .example = "recompute_layers = 3", .missing = "all of them", .outside = "recompute_layers = -1"},
     LIMIT_UNLESS("recompute_rest", "what the layers of a stage after `recompute_layers` recompute",
-                 "recompute_rest = \"selective\"", "=\"none\""),
+                 "recompute_rest = \"selective\" recompute_layers = 3", "nothing"),
     LIMIT("schedule", "order of micro-batches in the pipeline", "schedule = \"1f1b\""),
     LIMIT("cut", "where stages may begin: at layers, or also inside them", "cut = \"layer\""),
     LIMIT("chunks", "parts of the model on every stage (interleaved schedules)", "chunks = 2"),

@@ -24,11 +24,13 @@
  * opened): every expert's rows plus its bias times the scores, which are fp32, then one tensor of all, then 16 bits
  * again. Bytes an element of the last product's result: 4 for the product with scores, 10 for the sum, 8 to join, 6 to
  * cast; backward 6, 6, and 12 each for the gradients of biases and of scores. Two kernels an expert forward, six
- * backward.
+ * backward. Where those of the first product are added so, too, without scores: 4 for the sum and 4 to join, backward 4
+ * to join and 2 to add up, of gate and other half; one kernel an expert forward, two backward.
  *
- * Products: one an expert, each of which waits for its weights: computing and moving add up (B200, 108 products of 20
- * to 256 experts with 128 to 9,832 rows, MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51: within
- * 25 % of either, 4 % fast on average). One kernel for all of them moves the next one's weights meanwhile. */
+ * Products: one an expert, each of which waits for its weights: computing and moving add up. Of 108 products of 20 to
+ * 256 experts with 128 to 9,832 rows on B200 (MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51;
+ * opened) the sum, at 48 % of the peak in tiles of 128 rows and 67 % of the bandwidth, is 15 % slow on average and the
+ * larger of both 22 % fast; mean errors 19 and 23 %. One kernel for all moves the next one's weights meanwhile. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/constants.h>
@@ -107,6 +109,41 @@ double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *sof
   return (seconds - sorts) * zp_cost_taken(x->machine, x->link) + sorts;
 }
 
+/* What of an exchange another micro-batch hides. */
+static double hidden_of(const zp_procedure *procedure, zp_exchange *x, const zp_software *software) {
+  double seconds = 0;
+  for (int i = 0; i < procedure->steps.len; i++) {
+    x->step = &procedure->steps.data[i];
+    bool exchange = x->step->op == ZP_OP_SPREAD_SLOTS || x->step->op == ZP_OP_RETURN_SLOTS;
+    if (x->step->kind == ZP_STEP_NODE && exchange)
+      seconds += zp_software_exchange_s(x, software) - zp_software_exchange_shown_s(x, software);
+  }
+  return seconds;
+}
+
+/* Micro-batches whose forward precedes the first backward on stage 0, and as many whose backward follows the last
+ * forward: nothing is alongside those (Megatron-LM, core/pipeline_parallel/schedules.py; from memory). */
+static double microbatches_alone(const zp_choice *c, double microbatches) {
+  double p = c->pipeline, v = zp_chunks(c);
+  return fmin(microbatches, v > 1 ? (2 * (p - 1) + (v - 1) * p + 1) / v : p);
+}
+
+double zp_software_alone_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
+  const zp_choice *c = &program->choice;
+  if (!software->own_experts || !software->hides_exchange || machine->node->device.is_cpu) return 0;
+  zp_group_link link = zp_exchange_links_of(machine, c).expert;
+  const zp_lowered *l = zp_program_lowered(program, 0);
+  double seconds = 0;
+  for (int r = 0; r < program->stages[0].runs.len; r++) {
+    const zp_run *run = &program->stages[0].runs.data[r];
+    const zp_segment_program *segment = &l->segments[run->segment];
+    zp_exchange x = {l, machine, segment->graph, NULL, &link, c->tensor};
+    seconds +=
+        (double)run->count * (hidden_of(&segment->forward, &x, software) + hidden_of(&segment->backward, &x, software));
+  }
+  return seconds * microbatches_alone(c, (double)program->microbatches);
+}
+
 /* ---- products ---- */
 
 /* Was it read by a product of experts before step i of the procedure? */
@@ -155,6 +192,7 @@ double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machin
 /* ---- what the host issues, and biases ---- */
 
 enum { BIAS_BYTES = 4 + 10 + 8 + 6, BIAS_GRAD_BYTES = 6 + 6 + 12 + 12, BIAS_KERNELS = 2, BIAS_GRAD_KERNELS = 6 };
+enum { GATE_BIAS_BYTES = 4 + 4, GATE_BIAS_GRAD_BYTES = 4 + 2, GATE_BIAS_KERNELS = 1, GATE_BIAS_GRAD_KERNELS = 2 };
 enum { COPIES_KERNELS = 38, COPIES_GRAD_KERNELS = 40, NODES_KERNELS = 28, NODES_GRAD_KERNELS = 30, PARTS_KERNELS = 4 };
 enum { GATES_KERNELS = PARTS_KERNELS + 8 }; /* and copies of heads and layouts */
 enum { PRODUCTS = 2, GRAD_PRODUCTS = 4 };
@@ -187,6 +225,10 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   double elements = (double)zp_shape_elements(out, lowered->microbatch);
   cost.device_s += zp_cost_memory_bound(machine, elements * (forward ? BIAS_BYTES : BIAS_GRAD_BYTES), 0);
   cost.kernels += experts * (forward ? BIAS_KERNELS : BIAS_GRAD_KERNELS);
+  if (software->expert_biases < 2) return cost;
+  double gates = 2 * (double)zp_shape_elements(&graph->tensors.data[product->in.data[0]].shape, lowered->microbatch);
+  cost.device_s += zp_cost_memory_bound(machine, gates * (forward ? GATE_BIAS_BYTES : GATE_BIAS_GRAD_BYTES), 0);
+  cost.kernels += experts * (forward ? GATE_BIAS_KERNELS : GATE_BIAS_GRAD_KERNELS);
   return cost;
 }
 

@@ -236,7 +236,7 @@ static void price_step(pricer *p, zp_step *step) {
   if (attention && p->software->sm90_attention > 0 && arch && strcmp(arch, "sm_90") == 0)
     step->cost_s /= p->software->sm90_attention;
   if (attention && p->experts && step->node->attr.head_size <= NARROW_HEAD)
-    step->cost_s /= zp_cost_constant(ZP_COST_NARROW_HEADS);
+    step->cost_s /= p->software->narrow_heads > 0 ? p->software->narrow_heads : zp_cost_constant(ZP_COST_NARROW_HEADS);
   if (attention) add_copies(p, step);
   if (p->experts && moves_rows(step->op)) step->cost_s /= zp_cost_constant(ZP_COST_SORTED_ROWS);
   if (p->software->separate_rows && row) add_rows(p, step);
@@ -362,6 +362,14 @@ static double replayed_s(const zp_procedure *forward) {
   return seconds;
 }
 
+/* Asked of the steps, which prices read anyhow: most models have none. Latent attention joins columns. */
+static bool may_have_experts(const pricer *p, const zp_procedure *forward) {
+  bool some = false, own = p->software->own_experts && !p->machine->node->device.is_cpu;
+  for (int i = 0; own && !some && i < forward->steps.len; i++)
+    some = forward->steps.data[i].op == ZP_OP_TOP_K_GATE || forward->steps.data[i].op == ZP_OP_JOIN_COLUMNS;
+  return some;
+}
+
 /* A procedure takes as long as its kernels, or as the host needs to issue them. Checkpointing in autograd replays the
  * whole forward part; ours leaves out what backward does not read, such as the last product and its all-reduce. */
 static void price_segment(pricer *p, zp_segment_program *segment) {
@@ -369,9 +377,9 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   p->graph = segment->graph;
   p->hidden_s = 0;
   p->latent = (zp_latent){0};
-  bool own = p->software->own_experts && !p->machine->node->device.is_cpu;
-  if (own) p->latent = zp_software_latent_of(segment->graph);
-  p->experts = own && (p->latent.is || zp_software_gate(segment->graph) != NULL);
+  p->experts = may_have_experts(p, forward);
+  if (p->experts) p->latent = zp_software_latent_of(segment->graph);
+  p->experts = p->experts && (p->latent.is || zp_software_gate(segment->graph) != NULL);
   price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);

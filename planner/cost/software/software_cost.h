@@ -40,6 +40,8 @@ const zp_node *zp_software_gate(const zp_graph *graph);
 /* Seconds of it, and what of them adds to a step. */
 double zp_software_exchange_s(const zp_exchange *x, const zp_software *software);
 double zp_software_exchange_shown_s(const zp_exchange *x, const zp_software *software);
+/* What is not hidden of exchanges of the first micro-batches and the last. */
+double zp_software_alone_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
 /* Seconds of step i of the procedure, a product of experts, with its casts. */
 double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
                              const zp_software *software, const zp_procedure *procedure, int i, bool forward);

@@ -16,6 +16,7 @@ void zp_software_step(zp_arena *arena, const zp_program *program, const zp_machi
   add(e, &e->data_comm_s, data);
   add(e, &e->optimizer_s, zp_software_update_s(program, machine, e, software));
   add(e, &e->offload_s, zp_software_offload_s(program, machine, e, software));
+  add(e, &e->expert_comm_s, zp_software_alone_s(program, machine, software));
   add(e, &e->pipeline_comm_s, zp_software_message_s(arena, program, machine, software));
 }
 

@@ -519,7 +519,7 @@ double zp_bound(zp_search_cache *s, const zp_point *point) {
 }
 
 double zp_bound_own_reduce(zp_search_cache *s, const zp_choice *c, const zp_variant *own, int64_t first, int64_t end) {
-  zp_bucket_sum sum = sum_alongside(s, c, own);
+  zp_bucket_sum sum = sum_alongside(s, c, own->rest ? own->rest : own); /* parameters are the same in all modes */
   if (sum.way == ZP_WAY_COPY) return 0;
   amounts elements;
   for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)

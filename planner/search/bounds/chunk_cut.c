@@ -50,7 +50,7 @@ static bool may_begin(void *user, int place, const int64_t *cut) {
     int chunk;
     if (zp_chunk_stage(c, k, &chunk) == own) part[chunk] = (zp_units){cut[k], cut[k + 1] - cut[k]};
   }
-  return zp_stage_variant(x->s, x->point, own, part, &x->limits) != NULL;
+  return zp_stage_fits(x->s, x->point, own, part, &x->limits);
 }
 
 static bool enough(void *user, int64_t *cut) {
@@ -123,7 +123,7 @@ bool zp_chunks_fit(zp_search_cache *s, const zp_point *point, const zp_limits *l
   zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_parts_of_stage(&point->choice, stage, cut, part);
-    if (!zp_stage_variant(s, point, stage, part, limits)) return false;
+    if (!zp_stage_fits(s, point, stage, part, limits)) return false;
   }
   return true;
 }

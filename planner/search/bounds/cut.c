@@ -20,7 +20,7 @@ typedef struct cutting {
 static double need_room(void *user, int stage, int64_t first, int64_t end, double limit) {
   const cutting *c = user;
   (void)limit;
-  return zp_stage_variant(c->s, c->point, stage, &(zp_units){first, end - first}, &c->limits) ? 0 : HUGE_VAL;
+  return zp_stage_fits(c->s, c->point, stage, &(zp_units){first, end - first}, &c->limits) ? 0 : HUGE_VAL;
 }
 
 static double need_seconds(void *user, int stage, int64_t first, int64_t end, double limit) {
@@ -43,7 +43,7 @@ static int64_t bytes_within(double limit) { return limit < 0x1p62 ? (int64_t)lim
 static double need_bytes(void *user, int stage, int64_t first, int64_t end, double limit) {
   const cutting *c = user;
   zp_limits limits = {bytes_within(limit), INT64_MAX, INT64_MAX};
-  bool fits = zp_stage_variant(c->s, c->point, stage, &(zp_units){first, end - first}, &limits);
+  bool fits = zp_stage_fits(c->s, c->point, stage, &(zp_units){first, end - first}, &limits);
   return fits ? limit : nextafter(limit, HUGE_VAL);
 }
 

@@ -30,5 +30,20 @@ int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first
 /* Does a stage with these parts stay within the limits, running that? Nothing is remembered. */
 bool zp_lowered_fits(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
                      const zp_units *part, const zp_limits *limits);
+/* By how many bytes it is over the device's; not above zero: it fits, as far as the device is concerned. known: of
+ * inner stages that run that; NULL: it is laid out. */
+int64_t zp_lowered_excess(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                          const zp_units *part, const zp_limits *limits, const zp_inner_stage *known);
+/* A number that ranges of units share which need the same on every stage, if they are equally long; -1: nothing is
+ * remembered of the range within these limits. One chunk a stage. */
+/* Is it the number of ranges inside one segment? */
+bool zp_is_inside(int order);
+int zp_known_order(const zp_search_cache *s, const zp_point *point, const zp_units *part, const zp_limits *limits);
+
+/* ---- fit_mix.c ---- */
+/* What a stage runs whose first mode that fits is `mode`, not the fastest: that mode, or of all mixes of two modes that
+ * fit the one with the least work. Requires: stages may be mixed (zp_may_mix). */
+const zp_variant *zp_fewest_recomputed(zp_search_cache *s, const zp_point *point, int mode, int stage,
+                                       const zp_units *part, const zp_limits *limits);
 
 #endif

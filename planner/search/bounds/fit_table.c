@@ -83,6 +83,12 @@ static int order_of(const zp_fits_memo *memo, const zp_units *part) {
   return end == memo->pieces->n_units ? TO_LAST : end <= at->segment_end ? at->order : -1;
 }
 
+bool zp_is_inside(int order) { return order >= INSIDE; }
+
+int zp_known_order(const zp_search_cache *s, const zp_point *point, const zp_units *part, const zp_limits *limits) {
+  return is_remembered_within(&s->memo.fits, point, limits) ? order_of(&s->memo.fits, part) : -1;
+}
+
 /* What is known for the first mode; the other modes follow, memo->orders from each to the next. NULL: nothing is
  * remembered. */
 static zp_known_fit *find_known(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
@@ -116,8 +122,9 @@ static zp_memory lay_out(zp_search_cache *s, const zp_point *point, int mode, in
   return zp_inner_memory(&inner->stage, s->in->spec, c, stage);
 }
 
-static bool is_within(zp_search_cache *s, const zp_point *point, int ties, int stage, const zp_memory *memory,
-                      const zp_limits *limits) {
+static inline __attribute__((always_inline)) bool is_within(zp_search_cache *s, const zp_point *point, int ties,
+                                                            int stage, const zp_memory *memory,
+                                                            const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, ties);
   return zp_memory_of_arena(memory) <= own.device && memory->host <= own.host && memory->nvme <= own.nvme;
@@ -129,14 +136,27 @@ static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int s
   return is_within(s, point, s->variants.data[point->modes[mode]].lowered->ties, stage, &memory, limits);
 }
 
-bool zp_lowered_fits(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
-                     const zp_units *part, const zp_limits *limits) {
+static zp_memory lay_out_lowered(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                                 const zp_units *part) {
   const zp_choice *c = &point->choice;
   int chunks = zp_chunks(c);
-  zp_memory memory =
-      zp_stage_footprint(lowered, c, stage, part, chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
-  s->memo.fits.laid_out++, s->work += 2;
+  s->memo.fits.laid_out++, s->work++;
+  return zp_stage_footprint(lowered, c, stage, part, chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
+}
+
+bool zp_lowered_fits(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                     const zp_units *part, const zp_limits *limits) {
+  zp_memory memory = lay_out_lowered(s, point, lowered, stage, part);
   return is_within(s, point, lowered->ties, stage, &memory, limits);
+}
+
+int64_t zp_lowered_excess(zp_search_cache *s, const zp_point *point, const zp_lowered *lowered, int stage,
+                          const zp_units *part, const zp_limits *limits, const zp_inner_stage *known) {
+  zp_memory memory = known ? zp_inner_memory(known, s->in->spec, &point->choice, stage)
+                           : lay_out_lowered(s, point, lowered, stage, part);
+  if (limits->device == INT64_MAX) return 0;
+  zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
+  return zp_memory_of_arena(&memory) - (own.device - zp_choice_communicator_bytes(s, &point->choice, lowered->ties));
 }
 
 /* known: of mode `first`; NULL: nothing is remembered. */

@@ -17,6 +17,7 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
+#include "procedures.h"
 
 /* What a stage may hold in one mode: a layer, or a run of parts. */
 enum { SECONDS, PARTS, WORK, VALUES };
@@ -173,6 +174,7 @@ typedef struct prices {
   double kept, waits; /* shares of what is saved and of what waits that are there */
   double limit;       /* bytes of a stage */
   int chunks;         /* of a stage */
+  bool mixes;         /* a stage may be in two modes */
 } prices;
 
 static double state_of(const prices *p, const item *x) {
@@ -195,8 +197,10 @@ static prices make_prices(const knapsack *all, zp_state_bytes each, double kept,
 static prices prices_here(zp_search_cache *s, const zp_point *point, const knapsack *all, const zp_alongside *a) {
   const zp_shares shares = zp_shares_here(&point->choice);
   double limit = (double)s->limit_bytes - zp_bytes_alongside(a, &all->least);
-  return make_prices(all, zp_bytes_of_state(&point->choice, zp_variant_of(s, point)->lowered, &shares),
-                     shares.of[ZP_STATE_ACTIVATIONS], 1, limit * (1 + ZP_BOUND_SLACK), zp_chunks(&point->choice));
+  prices p = make_prices(all, zp_bytes_of_state(&point->choice, zp_variant_of(s, point)->lowered, &shares),
+                         shares.of[ZP_STATE_ACTIVATIONS], 1, limit * (1 + ZP_BOUND_SLACK), zp_chunks(&point->choice));
+  p.mixes = zp_may_mix(s, point);
+  return p;
 }
 
 /* What a stage has of micro-batches: in flight; those whose weight gradients wait. */
@@ -248,7 +252,26 @@ typedef struct gains {
   double seconds, parts;
 } gains;
 
-/* A stage is in one mode, so the most of any of its modes is the most it can have. `wanted`: 0: need not be found. */
+/* The most value of a stage in several modes, with one chunk: items have at most r a byte, the most of all modes'
+ * layers, but for the runs at its two ends, which may be in different modes. */
+static double most_mixed(const knapsack *all, const prices *p, int which, microbatches n) {
+  double of_byte = 0, best = 0, gain = 0;
+  for (int i = 0; i < all->n_modes; i++) {
+    double bytes = bytes_of_layer(all, p, i, n), value = all->mode[i].layer.value[which];
+    if (bytes <= 0 && value > 0) return HUGE_VAL;
+    if (bytes > 0) of_byte = zp_later(of_byte, value / bytes);
+    best = zp_later(best, best_rate(all, p, i, which, n));
+  }
+  for (int i = 0; i < all->n_modes; i++)
+    for (int k = 0; k < all->mode[i].n_runs; k++) {
+      const item *run = &all->mode[i].run[k];
+      gain = zp_later(gain, run->value[which] - of_byte * bytes_of(p, p->run_state[i][k], run, n));
+    }
+  return zp_sooner(p->limit * of_byte + 2 * gain, p->limit * best);
+}
+
+/* A stage is in one mode, so the most of any of its modes is the most it can have, or of all of them together where it
+ * may be mixed. `wanted`: 0: need not be found. */
 static gains most_of_stage(const knapsack *all, const prices *p, microbatches n, const gains *wanted) {
   gains most = {0};
   for (int i = 0; i < all->n_modes; i++) {
@@ -257,6 +280,8 @@ static gains most_of_stage(const knapsack *all, const prices *p, microbatches n,
       most.seconds = zp_later(most.seconds, most_value(all, p, i, SECONDS, n));
     if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(all, p, i, PARTS, n));
   }
+  if (p->mixes && wanted->seconds > 0) most.seconds = zp_later(most.seconds, most_mixed(all, p, SECONDS, n));
+  if (p->mixes && wanted->parts > 0) most.parts = zp_later(most.parts, most_mixed(all, p, PARTS, n));
   return most;
 }
 

@@ -8,7 +8,7 @@
  *
  *   N      units of that segment
  *   t, a   seconds of a unit in a mode, forward and backward; bytes that it keeps of one micro-batch. A stage is in one
- *          mode; modes are in the order of t
+ *          mode, or its units are in two of them (zp_may_mix); modes are in the order of t
  *   b      bytes of state of a unit, whatever the mode
  *   L      bytes of a stage for its units: the limit less what every stage with a unit needs besides (fixed_bytes)
  *   w      micro-batches that a stage has in flight
@@ -18,7 +18,13 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "bound.h"
+#include "procedures.h"
 #include "space.h"
+
+/* Where the most units that a mixed stage holds in a time bend: so many in so many seconds, then so many in each. */
+typedef struct corner {
+  double units, seconds, rate;
+} corner;
 
 typedef struct filling {
   zp_search_cache *s;
@@ -31,6 +37,7 @@ typedef struct filling {
   double waits[ZP_MOST_MODES];  /* a micro-batch whose weight gradients wait */
   bool between;                 /* all units but the first and the last one of the model are of the segment */
   double *room;                 /* [stage][mode]: units (find_rooms) */
+  corner *corners;              /* [stage][mode]: of mixed stages (find_corners); NULL: stages are not mixed */
   double limit[ZP_MOST_MODES];  /* bytes for these on a stage that has a unit */
 } filling;
 
@@ -99,13 +106,18 @@ static filling start_on_host(zp_search_cache *s, const zp_point *point, const zp
   return f;
 }
 
+static double exact_room_of(const filling *f, int mode, double flight, double pending) {
+  if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
+  return f->limit[mode] * (1 + ZP_ROUNDING) / (f->state + flight * f->kept[mode] + pending * f->waits[mode]);
+}
+
 /* The most units that a stage can hold in a mode: n of them need n (b + w a + q e) <= L, so n is at most the whole part
  * of L / (b + w a + q e). With several chunks a stage w is flight_of: no unit is kept for fewer, so n is still the
- * most. Loose by what other units of the stage need. */
+ * most. Loose by what other units of the stage need. Units in several modes need the sum of that and have the least L
+ * of these modes: whichever of them needs least for its L has room for no fewer than all of them together. So the most
+ * of these modes' rooms is the most of a mixed stage, too. */
 static double room_of(const filling *f, int mode, double flight, double pending) {
-  if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
-  return whole_part(f->limit[mode] * (1 + ZP_ROUNDING) /
-                    (f->state + flight * f->kept[mode] + pending * f->waits[mode]));
+  return whole_part(exact_room_of(f, mode, flight, pending));
 }
 
 /* Has every chunk of a stage a unit of the segment? */
@@ -144,12 +156,45 @@ static void find_room(const filling *f, int stage, const zp_stage_flight *flight
                                                : room_of(f, i, flight->flight, flight->pending);
 }
 
+/* Units of a mixed stage at most, in a time T. With n_i units in mode i, whose room is R_i, a stage fits only if the
+ * sum of n_i / R_i is at most 1, because each mode's L is no less than that of the stage; and it takes the sum of n_i
+ * t_i, at most T. So the most of all n_i is, as a function of T, the least concave one above 0 and all R_i at R_i t_i:
+ * a line from corner to corner. Here are the corners; the last one has rate 0. */
+static void find_corners(const filling *f, const zp_stage_flight *flight, corner *corners) {
+  corner alone[ZP_MOST_MODES]; /* in one mode; by seconds, which the segment's units may have in another order */
+  int n = 0;
+  for (int i = 0; i < f->point->n_modes; i++) {
+    double units = exact_room_of(f, i, flight->flight, flight->pending), seconds = units * f->unit_s[i];
+    int at = i;
+    for (; at > 0 && seconds < alone[at - 1].seconds; at--) alone[at] = alone[at - 1];
+    alone[at] = (corner){units, seconds, 1 / f->unit_s[i]};
+  }
+  corners[0] = (corner){0, 0, 0};
+  for (int i = 0; i < f->point->n_modes; i++) {
+    if (alone[i].units <= corners[n].units) continue;
+    for (;; n--) { /* corners below the line to the new one go */
+      corner *last = &corners[n];
+      if (n > 0 && alone[i].seconds <= last->seconds) continue;
+      last->rate = alone[i].rate;
+      if (isfinite(alone[i].units)) last->rate = (alone[i].units - last->units) / (alone[i].seconds - last->seconds);
+      if (n == 0 || last->rate < corners[n - 1].rate) break;
+    }
+    corners[++n] = (corner){alone[i].units, alone[i].seconds, 0};
+  }
+}
+
+static double most_mixed(const corner *at, double seconds) {
+  while (at->rate > 0 && at[1].seconds <= seconds) at++;
+  return whole_part((at->units + (at->rate > 0 ? (seconds - at->seconds) * at->rate : 0)) * (1 + ZP_BOUND_SLACK));
+}
+
 /* How many units a stage has room for in every mode. False: one that has to have a unit has room for none. */
 static bool find_rooms(filling *f) {
   int stages = f->point->choice.pipeline, n = f->point->n_modes;
   const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
-  bool all_have = true;
+  bool all_have = true, mixes = zp_may_mix(f->s, f->point);
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
+  f->corners = mixes ? ZP_NEW_ARRAY(f->s->arena, corner, stages * (n + 1)) : NULL;
   for (int stage = 0; stage < stages; stage++) {
     double most = 0, *room = &f->room[stage * n];
     bool as_before = stage > 0 && flights->chunks == 1 && flights->flight[stage] == flights->flight[stage - 1] &&
@@ -159,6 +204,10 @@ static bool find_rooms(filling *f) {
       memcpy(room, room - n, sizeof *room * (size_t)n);
     else
       find_room(f, stage, &flight, room);
+    if (mixes && as_before)
+      memcpy(&f->corners[stage * (n + 1)], &f->corners[(stage - 1) * (n + 1)], sizeof *f->corners * (size_t)(n + 1));
+    else if (mixes)
+      find_corners(f, &flight, &f->corners[stage * (n + 1)]);
     for (int i = 0; i < n; i++) most = zp_later(most, room[i]);
     all_have &= most >= flights->chunks || !fills_all_between(f, stage);
   }
@@ -218,12 +267,15 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
 }
 
 /* Units that the stages run at most when none is longer than longest_s: each as many as that time allows and as it has
- * room for, in the best of its modes. */
+ * room for, in the best of its modes, or in two of them. */
 static double reached_within(const filling *f, double longest_s) {
   double reached = 0, units[ZP_MOST_MODES];
-  int n = f->point->n_modes;
+  int n = f->point->n_modes, stages = f->point->choice.pipeline;
+  for (int stage = 0; stage < stages && f->corners; stage++)
+    reached += most_mixed(&f->corners[stage * (n + 1)], longest_s);
+  if (f->corners) return reached;
   for (int i = 0; i < n; i++) units[i] = whole_part(longest_s / f->unit_s[i] * (1 + ZP_ROUNDING));
-  for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
+  for (int stage = 0; stage < stages; stage++) {
     double most = 0;
     for (int i = 0; i < n; i++) most = zp_later(most, zp_sooner(units[i], f->room[stage * n + i]));
     reached += most;

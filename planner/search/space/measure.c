@@ -207,8 +207,7 @@ static zp_part_seconds mixed_seconds(const zp_variant *v, int64_t first, int64_t
   return sum;
 }
 
-double zp_stage_work(const zp_variant *v, int64_t first, int64_t end) {
-  if (!v->rest) return v->prefix_s[end] - v->prefix_s[first];
+double zp_mixed_work(const zp_variant *v, int64_t first, int64_t end) {
   int64_t middle = zp_stage_rest(v, first, end);
   return v->prefix_s[middle] - v->prefix_s[first] + (v->rest->prefix_s[end] - v->rest->prefix_s[middle]);
 }

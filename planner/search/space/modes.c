@@ -106,16 +106,30 @@ static const zp_variant *pinned_variant(zp_search_cache *s, const zp_point *poin
   return layers == 0 ? rest : zp_mixed_variant(s, first, rest, layers);
 }
 
-const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
-                                   const zp_limits *limits) {
-  bool pinned = zp_choice_has_modes(&point->choice);
+static const zp_variant *pinned_that_fits(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
+                                          const zp_limits *limits) {
   if (point->choice.mix) {
     const zp_variant *own = pinned_variant(s, point, stage, part);
     return zp_lowered_fits(s, point, own->lowered, stage, part, limits) ? own : NULL;
   }
-  int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
-  int mode = zp_first_mode_that_fits(s, point, first, end, stage, part, limits);
+  int first = pinned_mode(s, point, stage);
+  int mode = zp_first_mode_that_fits(s, point, first, first + 1, stage, part, limits);
   return mode < 0 ? NULL : variant_of_mode(s, point, mode, stage);
+}
+
+const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
+                                   const zp_limits *limits) {
+  if (zp_choice_has_modes(&point->choice)) return pinned_that_fits(s, point, stage, part, limits);
+  int mode = zp_first_mode_that_fits(s, point, 0, point->n_modes, stage, part, limits);
+  if (mode < 0) return NULL;
+  if (mode > 0 && zp_may_mix(s, point)) return zp_fewest_recomputed(s, point, mode, stage, part, limits);
+  return variant_of_mode(s, point, mode, stage);
+}
+
+bool zp_stage_fits(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
+                   const zp_limits *limits) {
+  if (zp_choice_has_modes(&point->choice)) return pinned_that_fits(s, point, stage, part, limits) != NULL;
+  return zp_first_mode_that_fits(s, point, 0, point->n_modes, stage, part, limits) >= 0;
 }
 
 bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,

@@ -56,9 +56,12 @@ void zp_make_sums(zp_search_cache *s, int variant);
 /* What a stage takes that runs these units, at least. One more unit always adds at least what it takes by itself in
  * prefix_s. Requires: sums, first < end. */
 zp_part_seconds zp_stage_seconds(const zp_variant *v, int64_t first, int64_t end);
-
-/* Its work, where that of a unit is as prefix_s has it. */
-double zp_stage_work(const zp_variant *v, int64_t first, int64_t end);
+/* Work of a mixed stage, where that of a unit is as prefix_s has it. */
+double zp_mixed_work(const zp_variant *v, int64_t first, int64_t end);
+/* Work of any stage, the same way. */
+static inline double zp_stage_work(const zp_variant *v, int64_t first, int64_t end) {
+  return v->rest ? zp_mixed_work(v, first, end) : v->prefix_s[end] - v->prefix_s[first];
+}
 
 /* ---- mixed.c ---- */
 /* Layers in a range of units: of repeats, a piece of one counts as a layer. */
@@ -78,9 +81,17 @@ bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set mo
 /* Is every mode of the point at most as long as the next one, forward and backward, in every unit? Then no plan of the
  * same cut is faster than that with the fastest mode that fits on every stage. */
 bool zp_modes_are_ordered(zp_search_cache *s, const zp_point *point);
-/* What a stage with these parts runs; NULL when it does not stay within the limits. */
+/* What a stage with these parts runs: the fastest mode that fits, or a mix of modes with less work than that has; NULL
+ * when it does not stay within the limits. */
 const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits);
+/* Is there one? */
+bool zp_stage_fits(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part, const zp_limits *limits);
+/* May layers of one stage of the point recompute differently, where that is not pinned? */
+static inline bool zp_may_mix(const zp_search_cache *s, const zp_point *point) {
+  return s->in->mixes && point->n_modes > 1 && point->choice.pipeline > 1 && zp_chunks(&point->choice) == 1 &&
+         !zp_has_types(s) && !zp_choice_has_modes(&point->choice) && zp_all_on_device(&point->choice);
+}
 /* zp_stage_variant of all stages of a cut, [pipeline]. False when one does not fit. */
 bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
                      const zp_variant **stage);

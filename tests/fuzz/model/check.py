@@ -17,7 +17,8 @@ values that cancel magnifies by a thousand what they are off, two such norms by 
 
 Bounds in other precisions are the model's own: the interpreter runs three times with every operation rounding at random, forward
 and backward, and a trainer may be six times as far from f64 as the farthest of them (the roundings of a trainer are more, and
-not random). Such a test finds a wrong term, not a wrong last digit. Operands of 8 bits are rounded by the interpreter as well.
+not random). Such a test finds a wrong term, not a wrong last digit. Where products of 8 bits are drawn, the interpreter rounds
+operands and results of products as well.
 """
 import collections
 import math

@@ -427,8 +427,12 @@ class Run:
         return self.recipe and self.prefix and not any(n % self.multiple for n in w.value.shape) and any(w is p for p in self.nodes.values())
 
     def matmul(self, options, x, w):
-        if self.is_narrow(w):
-            return t.narrow_product(x, w, options.get("transpose", False), self.recipe)
+        if self.recipe:
+            x = t.stored(x)
+            return t.stored(t.narrow_product(x, w, options.get("transpose", False), self.recipe) if self.is_narrow(w) else self.product(options, x, w))
+        return self.product(options, x, w)
+
+    def product(self, options, x, w):
         return t.einsum("%sk,%s->%sn" % (letters(x), "nk" if options.get("transpose") else "kn", letters(x)), x, w)
 
     def batched_matmul(self, options, x, w):

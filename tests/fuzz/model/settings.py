@@ -40,10 +40,12 @@ def recomputation(random, tensor, pipeline):
     return {"recompute": mode, "recompute_shard": "tensor" if mode == "full" and tensor > 1 and random.random() < 0.5 else "none"}
 
 
-def groups(random, model, ranks):
-    """How data ranks stand: some share the positions of a sample; state lies within groups of them, whatever positions they have."""
+def groups(random, model, tensor, ranks):
+    """How data ranks stand: some share the positions of a sample, where they divide these and the heads; state lies within groups of
+    them, whatever positions they have."""
     divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
-    context = random.choice([n for n in divisors if model["sizes"]["S"] % n == 0] or [1]) if random.random() < 0.3 else 1
+    counts = [model["sizes"]["S"]] + [e[1]["heads"] // tensor for e in tree.expressions(model["body"]) if tree.is_call(e) and e[0] == "attention"]
+    context = random.choice([n for n in divisors if all(count % n == 0 for count in counts)] or [1]) if random.random() < 0.4 else 1
     if tree.may_drop(model):  # other tokens than on one rank (docs/guide/limits.md)
         context = 1
     shard = random.choice(divisors) if random.random() < 0.3 else 0
@@ -52,7 +54,7 @@ def groups(random, model, ranks):
 
 def layout(random, model, tensor, pipeline, ranks):
     chosen = one_rank(model)
-    context, shard = groups(random, model, ranks) if ranks > 1 else (1, 0)
+    context, shard = groups(random, model, tensor, ranks) if ranks > 1 else (1, 0)
     data = ranks // context
     share = model["batch"] // data
     chosen.update(tensor=tensor, pipeline=pipeline, microbatch=random.choice([m for m in range(1, share + 1) if share % m == 0]))

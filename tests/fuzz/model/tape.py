@@ -112,6 +112,20 @@ RECIPES = {"mixed_fp8": ((E4M3, None), (E4M3, None), (E5M2, None)), "mixed_mxfp8
            "mixed_fp8_block": ((E4M3, (1, 128)), (E4M3, (128, 128)), (E4M3, (1, 128)))}
 
 
+BF16 = (7, -126)
+
+
+def nearest(x, bits, least):
+    """Numbers of as many mantissa bits, of least exponent; ties to even."""
+    step = np.exp2(np.maximum(np.floor(np.log2(np.where(x == 0, 1, np.abs(x)))), least) - bits)
+    return np.rint(x / step) * step
+
+
+def stored(x):
+    """As operands and results of products are kept: in bf16, and so are their gradients."""
+    return x.tape.add(nearest(x.value, *BF16), (x, lambda g: nearest(g, *BF16)))
+
+
 def through(x, how):
     """[n, k] in 8 bits times the least power of two that brings each block into the format; sums go along k. Of a batch, whatever its
     micro-batches: under another power of two a number of the format's normal range rounds alike."""
@@ -121,9 +135,7 @@ def through(x, how):
     blocks = blocks.reshape(len(blocks) // across, across, -1, along)
     largest = np.abs(blocks).max((1, 3), keepdims=True)
     scale = np.exp2(np.ceil(np.log2(np.where(largest > 0, largest, most) / most)))
-    scaled = blocks / scale
-    step = np.exp2(np.maximum(np.floor(np.log2(np.where(scaled == 0, 1, np.abs(scaled)))), least) - bits)
-    rounded = np.clip(np.rint(scaled / step) * step, -most, most) * scale
+    rounded = np.clip(nearest(blocks / scale, bits, least), -most, most) * scale
     return rounded.reshape(rounded.shape[0] * across, -1)[:rows, :cols]
 
 

@@ -158,6 +158,11 @@
   X(NARROW_HEADS, 0.67, "share",                                                                                       \
     "of attention's rate that heads of 64 columns reach in cuDNN on H100: 408 for 609 TFLOP/s forward, 4,096 "         \
     "positions (arXiv 2407.08608, figure 5, as digitised by subtext.edge.nugit.net; opened)")                          \
+  X(NARROW_HEADS_2023, 0.87, "share",                                                                                  \
+    "the same of FlashAttention-2 and kernels like it: 321 for 368 TFLOP/s (as above)")                                \
+  X(FLEX_ATTENTION, 0.87, "share",                                                                                     \
+    "of FlashAttention-2's rate that FlexAttention reaches: 0.9 forward, 0.85 backward (PyTorch blog, 7 August 2024; " \
+    "from memory)")                                                                                                    \
   X(DISPATCH_UNITS, 32, "multiprocessors",                                                                             \
     "that a dispatcher keeps from kernels alongside it: moe_hybridep_num_sms, NVIDIA-NeMo/Megatron-Bridge "            \
     "scripts/performance/utils/overrides.py of v0.4.0; opened")                                                        \

@@ -59,6 +59,7 @@ struct zp_software {
   bool selects_operations; /* "selective" recomputation keeps attention and every second product, replays the rest */
   bool measured_narrow;    /* its measured runs have such products, too: ranges of predicted times are of both */
   bool engine;             /* its products in 8 bits are Transformer Engine's */
+  double narrow_heads; /* share of its attention's rate with heads of 64 columns, of models with experts; 0: cuDNN's */
   double sm90_attention;   /* how many times faster its fused attention is on sm_90 than FlashAttention-2; 0: as fast */
   double product_rate;     /* of products of layers in 8 or 4 bits, against 16; 0: in 16 */
   double gathered;         /* bytes of an operand that is gathered, against 16 bits: it is cast before */
@@ -76,7 +77,7 @@ struct zp_software {
   bool hides_exchange;   /* exchanges run alongside another micro-batch */
   bool one_kernel;       /* the products of all experts are one, with what lies between them; false: one an expert */
   bool experts_in_a_row; /* the gate chooses consecutive ones */
-  bool expert_biases;    /* which are added by operations of their own */
+  signed char expert_biases; /* products, of the last on, whose biases are added by operations of their own */
 
   /* its stages and their messages (cut.c, messages.c) */
   bool cuts_units;          /* embedding and head count as layers in the cut */

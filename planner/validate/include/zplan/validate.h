@@ -19,9 +19,11 @@ typedef struct zp_measured {
   int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, seq; /* head: columns of one; 0: hidden / heads */
   int64_t experts, top_k, expert_ffn, shared_experts, dense_layers;
   int64_t q_rank, kv_rank, rotary_head, value_head; /* latent attention: `head` columns, so many of them rotary */
-  int64_t further; /* tokens after the next that the model predicts, each by a layer of its own */
-  int64_t window;  /* of every second layer; 0: none */
-  bool head_norms; /* of queries and keys */
+  int64_t further;     /* tokens after the next that the model predicts, each by a layer of its own */
+  int64_t window;      /* of every second layer; 0: none */
+  bool flex_attention; /* by PyTorch's FlexAttention */
+  const char *kernels; /* as AutoModel's table names them */
+  bool head_norms;     /* of queries and keys */
   bool expert_biases;
   int64_t expert_groups, top_groups; /* a token's experts lie in so many groups; 0: in any */
   double parameters;
