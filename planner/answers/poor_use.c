@@ -16,7 +16,7 @@ static const double MUCH = 0.2;
 /* Device hours that must be saved, and how much longer a step may take, for fewer devices to be worth a line. */
 static const double SAVES = 2, LONGER = 3;
 static const double SEARCH_GAP = 0.05;
-enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768 };
+enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768, FILLED = 4 /* micro-batches a stage */ };
 static const double UNLIKE = 1.2 /* times the mean of stages */, AGAIN = 1.15 /* HFU / MFU */, TERA = 1e12;
 
 /* Finds the term that takes most of the step; compute, only where no other takes a fifth. */
@@ -61,9 +61,12 @@ static const char *cause_of_bubble(zp_arena *arena, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   int64_t microbatches = plan->program->microbatches;
   if (c->pipeline == 1) return NULL;
-  if (microbatches >= 2 * (int64_t)c->pipeline) return unlike_stages(arena, plan);
-  return zp_format(arena, "%d stages have %lld micro-batch%s to work on, so most of them wait", c->pipeline,
-                   (long long)microbatches, microbatches == 1 ? "" : "es");
+  const char *unlike = microbatches >= 2 * (int64_t)c->pipeline ? unlike_stages(arena, plan) : NULL;
+  if (unlike || microbatches >= FILLED * (int64_t)c->pipeline) return unlike;
+  return zp_format(arena, "%d stages have %lld micro-batch%s to work on, so %s of them wait%s", c->pipeline,
+                   (long long)microbatches, microbatches == 1 ? "" : "es",
+                   microbatches < 2 * (int64_t)c->pipeline ? "most" : "some",
+                   microbatches < 2 * (int64_t)c->pipeline ? "" : " while a step begins and ends");
 }
 
 static const char *across(zp_arena *arena, const char *axis, int ranks, zp_group_link link) {

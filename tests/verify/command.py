@@ -373,6 +373,9 @@ def what_would_help(folder):
              "without `tensor`", ["--set", "tensor<=64"]),
             ("few micro-batches", [*llama, *gpipe], "8 stages have 8 micro-batches to work on", "without `schedule`", ["--set", "pipeline=8", "--set", "tensor=1"]),
             ("a sample to divide", [*llama, *gpipe], "so most of them wait", "--set context=4", [*gpipe, "--set", "context=4"]),
+            ("some micro-batches", [*llama, *gpipe[2:4], "--set", "tensor=8", "--set", "schedule=1f1b", "--set", "microbatch=4"],
+             "8 stages have 16 micro-batches to work on, so some of them wait while a step begins and ends", "without `schedule`",
+             [*gpipe[2:4], "--set", "tensor=8", "--set", "microbatch=4"]),
             ("a batch of no multiple", odd, "29 of 61 devices are left out: a batch of 512 does not divide over 33 to 61 data ranks",
              "a batch of 610 (--set batch=610)", ["--set", "batch=610"]),
             ("fp32", small, "products in fp32 run at 67 of the 989 TFLOP/s", "--set precision=mixed_bf16", ["--set", "precision=mixed_bf16"])):
