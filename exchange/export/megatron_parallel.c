@@ -150,36 +150,45 @@ static int64_t layers_between(const zp_model *model, int64_t first, int64_t end)
   return layers;
 }
 
-/* `--recompute-method block`: the first layers of every chunk whole, the others not at all. The most of any stage; 0:
- * that is not what the plan does. *differ: stages have fewer. */
-static int64_t block_layers(const zp_exporter *e, bool *differ) {
+/* Layers that chunk k recomputes whole; -1: it does something else with its layers. */
+static int64_t whole_layers(const zp_exporter *e, int64_t k, int64_t layers) {
   const zp_choice *c = e->choice;
-  int64_t most = 0;
-  for (int64_t k = 0; k < (int64_t)c->pipeline * zp_chunks(c) && c->mix; k++) {
-    int stage = zp_chunk_stage(c, k, NULL);
-    zp_recompute mode = zp_stage_mode_recompute(zp_choice_mode(c, stage));
-    int64_t here = mode == ZP_RECOMPUTE_NONE ? 0 : layers_between(e->spec->model, c->cut[k], c->cut[k + 1]);
-    bool mixed = zp_choice_layers(c, stage) != ZP_ALL_LAYERS;
-    if (mode == ZP_RECOMPUTE_SELECTIVE || (mixed && c->mix[stage].rest != ZP_RECOMPUTE_NONE)) return 0;
-    if (mixed && here > c->mix[stage].layers) here = c->mix[stage].layers;
-    *differ |= k > 0 && here != most;
-    if (here > most) most = here;
+  int stage = zp_chunk_stage(c, k, NULL);
+  zp_recompute mode = zp_stage_mode_recompute(zp_choice_mode(c, stage));
+  bool mixed = zp_choice_layers(c, stage) != ZP_ALL_LAYERS;
+  if (mode == ZP_RECOMPUTE_SELECTIVE || (mixed && c->mix[stage].rest != ZP_RECOMPUTE_NONE)) return -1;
+  if (mode == ZP_RECOMPUTE_NONE) return 0;
+  return mixed && layers > c->mix[stage].layers ? c->mix[stage].layers : layers;
+}
+
+/* `--recompute-method block`: the first layers of every chunk whole, the others not at all. The most of any chunk; 0:
+ * that is not what the plan does. *more: that is more than the plan recomputes. */
+static int64_t block_layers(const zp_exporter *e, bool *more) {
+  const zp_choice *c = e->choice;
+  int64_t most = 0, chunks = c->mix ? (int64_t)c->pipeline * zp_chunks(c) : 0;
+  int64_t *of = ZP_NEW_ARRAY(e->arena, int64_t, chunks + 1), *here = ZP_NEW_ARRAY(e->arena, int64_t, chunks + 1);
+  for (int64_t k = 0; k < chunks; k++) {
+    of[k] = layers_between(e->spec->model, c->cut[k], c->cut[k + 1]);
+    here[k] = whole_layers(e, k, of[k]);
+    if (here[k] < 0) return 0;
+    if (here[k] > most) most = here[k];
   }
+  for (int64_t k = 0; k < chunks; k++) *more |= here[k] < most && here[k] < of[k];
   return most;
 }
 
 static bool put_block(zp_megatron *m, bool split) {
-  bool differ = false;
-  int64_t layers = block_layers(m->e, &differ);
+  bool more = false;
+  int64_t layers = block_layers(m->e, &more);
   if (layers == 0) return false;
   PUT_TEXT(RECOMPUTE, "full");
   PUT_TEXT(RECOMPUTE_METHOD, "block");
   PUT_INT(RECOMPUTE_LAYERS, layers);
   if (split && !m->e->choice->sequence && m->gpt->experts == 0) PUT(DISTRIBUTE_SAVED);
-  if (differ)
+  if (more)
     zp_export_note(
         m->e,
-        "recompute %s: Megatron-LM recomputes the first %lld layers of every stage, here the most of any; it "
+        "recompute %s: Megatron-LM recomputes the first %lld layers of every chunk, here the most of any; it "
         "needs no more memory and more time",
         zp_choice_recompute_words(m->e->arena, m->e->choice), (long long)layers);
   return true;

@@ -24,6 +24,10 @@
   "not built; of schedules with two chunks a stage in a V there is `schedule = \"zb_v\"`, in the `plan` block"
 #define OFFLOAD(state) "write `offload[" state "] = \"cpu\"` or `\"nvme\"`, in the `plan` block"
 #define PRECISION(word) "write `precision = \"" word "\"`, in the `train` block"
+#define RECOMPUTE "what backward computes again is `recompute = \"selective\"` or `\"full\"`, in the `plan` block"
+#define RECOMPUTE_LAYERS                                                                                               \
+  "the first layers of every stage recompute with `recompute_layers = 3`, in the `plan` block; without it all do"
+#define ACCUMULATION "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"
 #define MACHINE(node, name) "write `node = std.hw." node "` in the `cluster` block, or --machine " name
 #define NO_SLICES                                                                                                      \
   "not built: a micro-batch has whole samples; `context = 2` in the `plan` block divides them over ranks"
@@ -75,8 +79,17 @@ static const struct {
     {"dualpipe_v", NO_DUALPIPE},
     {"dualpipe", NO_DUALPIPE},
     {"seq1f1b", NO_SLICES},
-    {"num_microbatches", "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"},
-    {"grad_accum", "derived: batch / (data x microbatch); `batch` is a key of `train`, the others are of `plan`"},
+    {"num_microbatches", ACCUMULATION},
+    {"grad_accum", ACCUMULATION},
+    {"gas", ACCUMULATION},
+    {"mbs", "that is `microbatch = 1`, in the `plan` block"},
+    {"gbs", "that is `batch = 8`, in the `train` block"},
+    {"recompute_granularity", RECOMPUTE},
+    {"recompute_activations", RECOMPUTE},
+    {"remat", RECOMPUTE},
+    {"ac_mode", RECOMPUTE},
+    {"recompute_method", RECOMPUTE_LAYERS},
+    {"checkpoint_num_layers", RECOMPUTE_LAYERS},
     {"flash_attention", TILED},
     {"flash_attention_2", TILED},
     {"flash_attn", TILED},
@@ -100,7 +113,9 @@ static const struct {
     {"zero_infinity", OFFLOAD("params")},
     {"cpu_offloading", OFFLOAD("activations")},
     {"bf16", PRECISION("mixed_bf16")},
+    {"bf16_mixed", PRECISION("mixed_bf16")},
     {"fp16", PRECISION("mixed_fp16")},
+    {"fp16_mixed", PRECISION("mixed_fp16")},
     {"fp8_hybrid", PRECISION("mixed_fp8")},
     {"fp8", PRECISION("mixed_fp8")},
     {"mxfp8", PRECISION("mixed_mxfp8")},
@@ -108,6 +123,7 @@ static const struct {
     {"fp4", PRECISION("mixed_nvfp4")},
     {"fp8_block", PRECISION("mixed_fp8_block")},
     {"fp8_blockwise", PRECISION("mixed_fp8_block")},
+    {"blockwise", PRECISION("mixed_fp8_block")},
     {"a100", MACHINE("dgx_a100", "dgx-a100")},
     {"h100", MACHINE("dgx_h100", "dgx-h100")},
     {"h200", MACHINE("dgx_h200", "dgx-h200")},

@@ -27,6 +27,10 @@ zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
 /* In fp32 on a device that has tensor cores of several times its rate? */
 bool zp_computes_slowly(const zp_plan *plan);
 
+/* ---- poor_use.c ---- */
+/* Data ranks that there is room for, where no number of them above the plan's divides the batch; 0: one does. */
+int zp_undivided_data(const zp_plan *plan);
+
 /* ---- limits.c ---- */
 enum { ZP_LIMITS = 23 };
 const char *zp_limit_key(int i); /* "tensor" */

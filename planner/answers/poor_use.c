@@ -16,7 +16,7 @@ static const double MUCH = 0.2;
 /* Device hours that must be saved, and how much longer a step may take, for fewer devices to be worth a line. */
 static const double SAVES = 2, LONGER = 3;
 static const double SEARCH_GAP = 0.05;
-enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768 };
+enum { STEP = 4, MOST_SIZES = 3, FEW_ROWS = 2048, LONG_SAMPLE = 32768, FILLED = 4 /* micro-batches a stage */ };
 static const double UNLIKE = 1.2 /* times the mean of stages */, AGAIN = 1.15 /* HFU / MFU */, TERA = 1e12;
 
 /* Finds the term that takes most of the step; compute, only where no other takes a fifth. */
@@ -61,9 +61,12 @@ static const char *cause_of_bubble(zp_arena *arena, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   int64_t microbatches = plan->program->microbatches;
   if (c->pipeline == 1) return NULL;
-  if (microbatches >= 2 * (int64_t)c->pipeline) return unlike_stages(arena, plan);
-  return zp_format(arena, "%d stages have %lld micro-batch%s to work on, so most of them wait", c->pipeline,
-                   (long long)microbatches, microbatches == 1 ? "" : "es");
+  const char *unlike = microbatches >= 2 * (int64_t)c->pipeline ? unlike_stages(arena, plan) : NULL;
+  if (unlike || microbatches >= FILLED * (int64_t)c->pipeline) return unlike;
+  return zp_format(arena, "%d stages have %lld micro-batch%s to work on, so %s of them wait%s", c->pipeline,
+                   (long long)microbatches, microbatches == 1 ? "" : "es",
+                   microbatches < 2 * (int64_t)c->pipeline ? "most" : "some",
+                   microbatches < 2 * (int64_t)c->pipeline ? "" : " while a step begins and ends");
 }
 
 static const char *across(zp_arena *arena, const char *axis, int ranks, zp_group_link link) {
@@ -102,6 +105,26 @@ static const char *cause_of_compute(zp_arena *arena, const zp_plan *plan) {
   return zp_format(arena, "products have %lld rows: weights are read for little work", (long long)rows);
 }
 
+int zp_undivided_data(const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  int data = zp_replicas(c), most = plan->devices / (zp_choice_ranks(c) / data);
+  for (int more = data + 1; more <= most; more++)
+    if (plan->spec->train.batch % more == 0) return 0;
+  return most > data ? most : 0;
+}
+
+static const char *cause_of_idle(zp_arena *arena, const zp_plan *plan, int idle) {
+  const zp_machine *m = &plan->machine;
+  int data = zp_replicas(&plan->best.choice), most = zp_undivided_data(plan);
+  const char *left = zp_format(arena, "%d of %d devices are left out", idle, plan->devices);
+  if (most > 0)
+    return zp_format(arena, "%s: a batch of %lld does not divide over %d to %d data ranks", left,
+                     (long long)plan->spec->train.batch, data + 1, most);
+  return zp_format(arena,
+                   "%s: a step would take longer, because more nodes exchange more over a network of %s/s a node", left,
+                   zp_show_bytes(arena, (int64_t)(m->node->nic.bytes_per_s * m->node->nics)));
+}
+
 /* Why that term is so long, from what was decided; NULL: nothing that could be named. */
 static const char *find_cause(zp_arena *arena, const zp_plan *plan, const zp_poor_use *poor) {
   const zp_choice *c = &plan->best.choice;
@@ -109,11 +132,8 @@ static const char *find_cause(zp_arena *arena, const zp_plan *plan, const zp_poo
   double s = poor->term_s;
   const zp_estimate *e = &plan->best.estimate;
   int idle = zp_plan_idle(plan, c);
-  if (idle > plan->devices / 4 && idle >= m->devices_per_node && m->node->nics > 0)
-    return zp_format(arena,
-                     "%d of %d devices are left out: a step would take longer, because more nodes exchange more over a "
-                     "network of %s/s a node",
-                     idle, plan->devices, zp_show_bytes(arena, (int64_t)(m->node->nic.bytes_per_s * m->node->nics)));
+  bool network = idle >= m->devices_per_node && m->node->nics > 0;
+  if (idle > plan->devices / 4 && (network || zp_undivided_data(plan) > 0)) return cause_of_idle(arena, plan, idle);
   if (s == e->bubble_s) return cause_of_bubble(arena, plan);
   if (s == e->tensor_comm_s)
     return across(arena, "tensor", c->tensor, zp_machine_tensor_group(m, c->tensor, c->pipeline, c->data));

@@ -122,13 +122,18 @@ static void drop_limits(asking *a) {
 
 /* ---- the training ---- */
 
-/* Four times the samples; where stages wait for micro-batches, as many as fill them. */
+/* Four times the samples; where stages wait for micro-batches, as many as fill them; where devices are left out that
+ * the batch does not divide over, a few more that do. */
 static void enlarge_batch(asking *a) {
   const zp_choice *c = &a->plan->best.choice;
   int64_t batch = a->plan->spec->train.batch, more = batch * BATCH_TIMES;
   int64_t filled = (int64_t)c->pipeline * BATCH_TIMES * zp_replicas(c) * c->microbatch;
+  int64_t undivided = zp_undivided_data(a->plan) * c->microbatch;
   zp_spec *changed = copy_of(a);
-  if (c->pipeline > 1 && filled > more) more = filled < batch * MOST_BATCH_TIMES ? filled : batch * MOST_BATCH_TIMES;
+  if (undivided > 0 && undivided <= batch * BATCH_TIMES)
+    more = (batch + undivided - 1) / undivided * undivided;
+  else if (c->pipeline > 1 && filled > more)
+    more = filled < batch * MOST_BATCH_TIMES ? filled : batch * MOST_BATCH_TIMES;
   changed->train.batch = more;
   propose(a, changed, (double)more / (double)batch,
           (zp_help){.kind = ZP_HELP_BATCH,

@@ -115,8 +115,8 @@ const char *zp_shape_contradiction(zp_arena *arena, const zp_measured *run) {
     return zp_format(arena, "heads is %lld, which does not divide hidden, %lld", (long long)run->heads,
                      (long long)run->hidden);
   if (run->kv_heads && run->heads && run->heads % run->kv_heads != 0)
-    return zp_format(arena, "notes have %lld KV heads, which do not divide the %lld of heads", (long long)run->kv_heads,
-                     (long long)run->heads);
+    return zp_format(arena, "%lld KV heads, in kv_heads or the notes, do not divide the %lld of heads",
+                     (long long)run->kv_heads, (long long)run->heads);
   if (!run->layers || !run->hidden || !run->heads || !run->ffn || !run->vocab || run->parameters <= 0) return NULL;
   if (run->notes && strstr(run->notes, "the shape gives")) return NULL; /* which explains it */
   if (run->experts > 0 || run->kv_rank > 0) return NULL;                /* whose parameters the graph counts */

@@ -222,6 +222,30 @@ static const char *check_degrees(zp_arena *arena, const zp_measured *run) {
   if (run->batch && run->data && run->microbatch && run->batch % (run->data * run->microbatch) != 0)
     return zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)run->batch,
                      run->data, (long long)run->microbatch);
+  if (run->flushes > 1 && run->batch && run->batch % run->flushes != 0)
+    return zp_format(arena, "flushes is %d, which does not divide the batch, %lld", run->flushes,
+                     (long long)run->batch);
+  int64_t passes = run->batch && run->data && run->microbatch ? run->batch / (run->data * run->microbatch) : 0;
+  if (run->flushes > 1 && passes && passes % run->flushes != 0)
+    return zp_format(arena, "flushes is %d, which does not divide the %lld micro-batches", run->flushes,
+                     (long long)passes);
+  return NULL;
+}
+
+/* What a gate takes of what there is. */
+static const char *check_gate(zp_arena *arena, const zp_measured *run) {
+  long long experts = run->experts, top_k = run->top_k, groups = run->expert_groups, top_groups = run->top_groups;
+  if (!experts) return NULL;
+  if (top_k > experts) return zp_format(arena, "top_k is %lld of %lld experts", top_k, experts);
+  if (groups && experts % groups != 0)
+    return zp_format(arena, "expert_groups is %lld, which does not divide the %lld experts", groups, experts);
+  if (top_groups && !groups) return "top_groups without expert_groups";
+  if (top_groups > groups) return zp_format(arena, "top_groups is %lld of %lld groups", top_groups, groups);
+  if (top_groups && top_k > experts / groups * top_groups)
+    return zp_format(arena, "top_k is %lld of the %lld experts of top_groups", top_k, experts / groups * top_groups);
+  if (run->layers && run->dense_layers > run->layers)
+    return zp_format(arena, "dense_layers is %lld of %lld layers", (long long)run->dense_layers,
+                     (long long)run->layers);
   return NULL;
 }
 
@@ -268,6 +292,7 @@ static const char *check_run(const reader *r, const zp_measured *run) {
   const char *wrong = check_words(r->arena, run);
   if (!wrong) wrong = check_degrees(r->arena, run);
   if (!wrong) wrong = check_groups(r->arena, run);
+  if (!wrong) wrong = check_gate(r->arena, run);
   if (!wrong) wrong = check_collectives(run);
   if (!wrong) wrong = zp_run_contradiction(r->arena, run);
   if (!wrong) wrong = check_chunks(r->arena, run);

@@ -58,6 +58,9 @@ PIPELINE = [EXAMPLES + "mixtral_8x7b.dz",
 LLAMA = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=1f1b recompute=none zero=1 microbatch=1 "
                                               "sequence=true rank_order=tpd cut=layer")]
 BLOCK = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=1f1b recompute_layers=3 zero=1 microbatch=1 sequence=true cut=layer")]
+# A chunk that has fewer layers than recompute in the others, and all of its do.
+CHUNKS = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=interleaved chunks=2 recompute_layers=8 recompute=full zero=1 microbatch=1 "
+                                               "sequence=true cut=layer")]
 GPT2 = [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=32 recompute=none")]
 CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
 
@@ -187,6 +190,8 @@ def check_megatron(name, plan, path):
     if "mixed_stages" in plan:
         layers = max(mixed["recompute_layers"] for mixed in plan["mixed_stages"])
         expect(name + " block", (f["--recompute-method"], int(f["--recompute-num-layers"])) == ("block", layers), str(layers))
+        with open(path, encoding="utf-8") as file:
+            expect(name + " recomputes no more than the plan", "the most of any" not in file.read())
     context = degrees.get("context", 1)
     expect(name + " context", (int(f.get("--context-parallel-size", 1)), f.get("--cp-comm-type")) == (context, "a2a" if context > 1 else None))
     copies = data * context // degrees.get("shard", data * context)
@@ -249,6 +254,7 @@ def check_slurm(name, plan, path, steps):
 def consistency(folder):
     plan_file, out = folder + "/plan.json", folder + "/out"
     for kind, name, args, check in (("megatron", "gpt1t", GPT1T, check_megatron), ("megatron", "block", BLOCK, check_megatron),
+                                    ("megatron", "chunks", CHUNKS, check_megatron),
                                     ("megatron", "mixtral", MIXTRAL, check_megatron),
                                     ("megatron", "t_nlg", T_NLG, check_megatron),
                                     ("megatron", "llama", LLAMA, check_megatron), ("megatron", "gpt2", GPT2, check_megatron),

@@ -112,6 +112,25 @@ Test(validate_tables, groups_that_divide_nothing) {
                    "tensor, pipeline and data ranks are not 1000000 GPUs");
 }
 
+#define GATES                                                                                                          \
+  "id,gpu,n_gpus,layers,hidden,heads,kv_heads,tp,pp,dp,micro_batch,global_batch,experts,top_k,expert_ffn,"             \
+  "expert_groups,top_groups,dense_layers,flushes\n"                                                                    \
+  "a_1,A100-SXM4-80GB,8,4,1024,16,"
+
+Test(validate_tables, gates_and_flushes_that_take_more_than_there_is) {
+  zp_measured_table *t = read_table(GATES "4,1,2,4,1,64,16,4,512,8,2,1,4\n");
+  cr_assert(t->runs.len == 1 && t->malformed.len == 0, "%s", t->malformed.len ? t->malformed.data[0] : "");
+  expect_malformed(GATES "4,1,1,8,1,64,2,4,512,,,,\n", "top_k is 4 of 2 experts");
+  expect_malformed(GATES "4,1,1,8,1,64,16,4,512,3,1,,\n", "expert_groups is 3, which does not divide the 16 experts");
+  expect_malformed(GATES "4,1,1,8,1,64,16,4,512,,2,,\n", "top_groups without expert_groups");
+  expect_malformed(GATES "4,1,1,8,1,64,16,4,512,4,5,,\n", "top_groups is 5 of 4 groups");
+  expect_malformed(GATES "4,1,1,8,1,64,16,4,512,8,1,,\n", "top_k is 4 of the 2 experts of top_groups");
+  expect_malformed(GATES "4,1,1,8,1,64,16,4,512,,,5,\n", "dense_layers is 5 of 4 layers");
+  expect_malformed(GATES "4,1,2,4,1,64,,,,,,,1000000\n", "flushes is 1000000, which does not divide the batch, 64");
+  expect_malformed(GATES "4,1,2,4,1,64,,,,,,,32\n", "flushes is 32, which does not divide the 16 micro-batches");
+  expect_malformed(GATES "5,1,2,4,1,64,,,,,,,\n", "5 KV heads, in kv_heads or the notes");
+}
+
 /* Reasons are counted once for the whole report. */
 Test(validate_tables, reasons_are_counted) {
   zp_validation v = {0};

@@ -366,18 +366,24 @@ def what_would_help(folder):
     """Why a plan is poor, and settings under which it is not, with the figures of a search that has them."""
     llama = ["--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "64", "--set", "batch=64"]
     small = ["--model", "gpt2-124m", "--machine", "dgx-h100", "--gpus", "8", "--set", "batch=64", "--set", "precision=fp32"]
+    odd = [*llama[:4], "--gpus", "61", "--set", "pipeline=1"]
     gpipe = ["--set", "schedule=gpipe", "--set", "pipeline=8", "--set", "tensor=1"]
     for name, args, because, helps, setting in (
             ("tensor over nodes", [*llama, "--set", "tensor=32", "--set", "pipeline=1"], "tensor 32 spans 4 nodes: what every layer exchanges",
              "without `tensor`", ["--set", "tensor<=64"]),
             ("few micro-batches", [*llama, *gpipe], "8 stages have 8 micro-batches to work on", "without `schedule`", ["--set", "pipeline=8", "--set", "tensor=1"]),
             ("a sample to divide", [*llama, *gpipe], "so most of them wait", "--set context=4", [*gpipe, "--set", "context=4"]),
+            ("some micro-batches", [*llama, *gpipe[2:4], "--set", "tensor=8", "--set", "schedule=1f1b", "--set", "microbatch=4"],
+             "8 stages have 16 micro-batches to work on, so some of them wait while a step begins and ends", "without `schedule`",
+             [*gpipe[2:4], "--set", "tensor=8", "--set", "microbatch=4"]),
+            ("a batch of no multiple", odd, "29 of 61 devices are left out: a batch of 512 does not divide over 33 to 61 data ranks",
+             "a batch of 610 (--set batch=610)", ["--set", "batch=610"]),
             ("fp32", small, "products in fp32 run at 67 of the 989 TFLOP/s", "--set precision=mixed_bf16", ["--set", "precision=mixed_bf16"])):
         words = " ".join(check("poor: " + name, args, 0).stdout.split())
         line = re.search(r"helps %s: ~([0-9.]+) (ms|s) a step, ~[0-9.]+ times the tokens/s, MFU ~[0-9.]+%%; " % re.escape(helps), words)
         if not expect("poor: %s has a cause and a help" % name, line and because in words, words):
             continue
-        kept = llama if args[:8] == llama else small[:-2]
+        kept = next(base for base in (llama, odd, small[:-2]) if args[:len(base)] == base)
         step_s = parse("poor: %s with the help" % name, [*kept, *setting])["estimate"]["step_s"]
         said = float(line[1]) * (1e-3 if line[2] == "ms" else 1)
         expect("poor: %s is as fast as said" % name, 0.99 < said / step_s < 1.06, (said, step_s))

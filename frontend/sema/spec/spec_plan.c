@@ -92,8 +92,9 @@ static const zp_field plan_fields[] = {
      .example = "stage_recompute = [\"full\", \"none\"]", .missing = "the search chooses",
      .outside = "stage_recompute = [\"some\"]"},
     {"recompute_layers", ZP_FIELD_CUSTOM, .read = zp_read_mixed_layers,
-     .meaning = "how many layers of a stage recompute, the first ones of every chunk; a number, or a list with one for "
-                "every stage",
+     .meaning =
+         "how many layers recompute of a stage, or of every chunk of it: the first ones; a number, or a list with "
+         "one for every stage",
      .example = "recompute_layers = 3", .missing = "all of them", .outside = "recompute_layers = -1"},
     LIMIT_UNLESS("recompute_rest", "what the layers of a stage after `recompute_layers` recompute",
                  "recompute_rest = \"selective\" recompute_layers = 3", "nothing"),
