@@ -255,33 +255,39 @@ typedef struct gains {
 /* The most value of a stage in several modes, with one chunk: items have at most r a byte, the most of all modes'
  * layers, but for the runs at its two ends, which may be in different modes. */
 static double most_mixed(const knapsack *all, const prices *p, int which, microbatches n) {
-  double of_byte = 0, best = 0, gain = 0;
+  double of_byte = 0, gain = 0;
   for (int i = 0; i < all->n_modes; i++) {
     double bytes = bytes_of_layer(all, p, i, n), value = all->mode[i].layer.value[which];
     if (bytes <= 0 && value > 0) return HUGE_VAL;
     if (bytes > 0) of_byte = zp_later(of_byte, value / bytes);
-    best = zp_later(best, best_rate(all, p, i, which, n));
   }
+  double best = of_byte;
   for (int i = 0; i < all->n_modes; i++)
     for (int k = 0; k < all->mode[i].n_runs; k++) {
       const item *run = &all->mode[i].run[k];
-      gain = zp_later(gain, run->value[which] - of_byte * bytes_of(p, p->run_state[i][k], run, n));
+      double bytes = bytes_of(p, p->run_state[i][k], run, n), value = run->value[which], more = value - of_byte * bytes;
+      if (more <= 0) continue; /* nor has it a better rate */
+      gain = zp_later(gain, more);
+      if (value > best * bytes) best = bytes > 0 ? value / bytes : HUGE_VAL;
     }
   return zp_sooner(p->limit * of_byte + 2 * gain, p->limit * best);
 }
 
-/* A stage is in one mode, so the most of any of its modes is the most it can have, or of all of them together where it
- * may be mixed. `wanted`: 0: need not be found. */
+/* A stage is in one mode, so the most of any of its modes is the most it can have; of all of them together where it may
+ * be mixed, of which one mode is a case. `wanted`: 0: need not be found. */
 static gains most_of_stage(const knapsack *all, const prices *p, microbatches n, const gains *wanted) {
   gains most = {0};
+  if (p->mixes) {
+    if (wanted->seconds > 0) most.seconds = most_mixed(all, p, SECONDS, n);
+    if (wanted->parts > 0) most.parts = most_mixed(all, p, PARTS, n);
+    return most;
+  }
   for (int i = 0; i < all->n_modes; i++) {
     const mode_items *g = &all->mode[i];
     if (wanted->seconds > 0 && g->layer.value[SECONDS] > 0)
       most.seconds = zp_later(most.seconds, most_value(all, p, i, SECONDS, n));
     if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(all, p, i, PARTS, n));
   }
-  if (p->mixes && wanted->seconds > 0) most.seconds = zp_later(most.seconds, most_mixed(all, p, SECONDS, n));
-  if (p->mixes && wanted->parts > 0) most.parts = zp_later(most.parts, most_mixed(all, p, PARTS, n));
   return most;
 }
 
