@@ -145,6 +145,8 @@ static void repeat_flushes(zp_estimate *e, int flushes) {
 static bool price(const question *q, int64_t microbatch, int chunks, zp_prediction *out, const char **why) {
   const zp_measured *run = q->run;
   zp_choice c = degrees_of(run);
+  if (run->flushes > 1 && run->batch % (run->data * microbatch * run->flushes) != 0)
+    return *why = "flushes are no equal numbers of micro-batches", false;
   c.microbatch = microbatch;
   c.zero = run->zero > 0 && c.data > 1 ? run->zero : 0;
   if (c.zero > 0 && run->shard > 1 && run->shard < c.data) c.shard = run->shard;

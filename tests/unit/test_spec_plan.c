@@ -127,6 +127,7 @@ Test(spec_plan, errors) {
       {"recompute_layers = -1", 1, "Z0306"},
       {"recompute_layers <= 3", 1, "Z0622|one for every stage"},
       {"recompute = \"none\" recompute_layers = 3", 1, "Z0620|that none may"},
+      {"stage_recompute = [\"none\", \"none\"] recompute_layers = 3", 1, "Z0620|that none do"},
       {"pipeline = 3 recompute_layers = [1, 2]", 1, "Z0620|lists 2 stages"},
       {"recompute_rest = \"none\"", 1, "Z0622|there is none"},
       {"recompute_layers = 1 recompute_rest = \"full\"", 1, "Z0308|cannot be \"full\""},

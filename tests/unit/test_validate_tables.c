@@ -128,6 +128,10 @@ Test(validate_tables, gates_and_flushes_that_take_more_than_there_is) {
   expect_malformed(GATES "4,1,1,8,1,64,16,4,512,,,5,\n", "dense_layers is 5 of 4 layers");
   expect_malformed(GATES "4,1,2,4,1,64,,,,,,,1000000\n", "flushes is 1000000, which does not divide the batch, 64");
   expect_malformed(GATES "4,1,2,4,1,64,,,,,,,32\n", "flushes is 32, which does not divide the 16 micro-batches");
+  expect_left_out("id,source,model,layers,hidden,heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,n_gpus,tp,pp,dp,"
+                  "global_batch,precision,zero_stage,recompute,measured_iter_s,flushes\n"
+                  "f_a,s,Llama,4,1024,16,4096,32000,512,A100-SXM4-80GB,8,300,8,1,2,4,8,bf16,1,full,1,8\n",
+                  "flushes are no equal numbers of micro-batches");
   expect_malformed(GATES "5,1,2,4,1,64,,,,,,,\n", "5 KV heads, in kv_heads or the notes");
 }
 

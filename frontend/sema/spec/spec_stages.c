@@ -88,7 +88,17 @@ void zp_read_mixed_layers(zp_reader *reader, const zp_env *env, const zp_attr *a
 
 /* Without a mode of its own, what a file with `recompute_layers` recomputes is whole layers. */
 static bool recomputes_layers(zp_reader *reader, const zp_constraints *plan) {
-  if (plan->stage_recompute.len > 0) return true;
+  int listed = 0;
+  for (int s = 0; s < plan->stage_recompute.len; s++)
+    listed += zp_stage_mode_recompute(plan->stage_recompute.data[s]) != ZP_RECOMPUTE_NONE;
+  if (listed > 0) return true;
+  if (plan->stage_recompute.len > 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0620, plan->recompute_layers_span,
+                           "`recompute_layers` says how many layers recompute, `stage_recompute` that none do");
+    zp_diag_label(d, "contradicts the other key");
+    zp_diag_also(d, plan->stage_recompute_span, "the other key");
+    return false;
+  }
   bool full = zp_limit_allows(&plan->recompute, ZP_RECOMPUTE_FULL);
   if (full || zp_limit_allows(&plan->recompute, ZP_RECOMPUTE_SELECTIVE)) return true;
   contradict(reader, plan->recompute_layers_span, &plan->recompute,
