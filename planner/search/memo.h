@@ -152,7 +152,7 @@ typedef struct zp_known_mix {
 /* Bytes of inner stages that run a mixed variant. */
 enum { ZP_INNER_MIX_SLOTS = 1 << 12 };
 typedef struct zp_inner_mix {
-  int64_t key[4]; /* number of the point, the variant's address, order of the range, units; all zero: empty */
+  int64_t key[5]; /* number of the point, both modes, layers, order of the range, units; all zero: empty */
   zp_inner_stage stage;
 } zp_inner_mix;
 typedef struct zp_mix_memo {

@@ -47,10 +47,11 @@ static int64_t excess_of(mixing *m, const zp_variant *slow, const zp_variant *fa
   const zp_variant *own = zp_mixed_variant(m->s, slow, fast, layers);
   bool inner = m->order >= 0 && zp_is_inside(m->order) && m->stage > 0 && m->stage < c->pipeline - 1;
   if (!inner) return zp_lowered_excess(m->s, m->point, own->lowered, m->stage, m->part, m->limits, NULL);
-  const int64_t key[] = {m->point->fits, (int64_t)(intptr_t)own, m->order, m->part->count};
+  const int64_t modes = slow->mode * ZP_STAGE_MODES + fast->mode;
+  const int64_t key[] = {m->point->fits, modes, layers, m->order, m->part->count};
   zp_mix_memo *memo = &m->s->memo.mixes;
   if (!memo->inner) memo->inner = ZP_NEW_ARRAY(m->s->kept, zp_inner_mix, ZP_INNER_MIX_SLOTS);
-  zp_inner_mix *at = &memo->inner[zp_hash_numbers(key, 4) % ZP_INNER_MIX_SLOTS];
+  zp_inner_mix *at = &memo->inner[zp_hash_numbers(key, 5) % ZP_INNER_MIX_SLOTS];
   if (memcmp(at->key, key, sizeof key) != 0) {
     memcpy(at->key, key, sizeof key);
     at->stage = zp_inner_footprint(own->lowered, c, m->stage, m->part);
