@@ -67,7 +67,7 @@ def layouts(precision, names):
 
 def table_of():
     """A recipe a commit, by turns (tests/run.sh)."""
-    return [one for number, (precision, names) in enumerate(LAYOUTS.items()) if harness.my_turn(number) for one in layouts(precision, names)]
+    return [one for number, (precision, names) in enumerate(LAYOUTS.items()) if harness.my_turn(number, len(RECIPES)) for one in layouts(precision, names)]
 
 
 def train_text(tally, precision, folder):
@@ -109,7 +109,7 @@ def check_products(tally, precision, source):
 def check_text(tally, folder):
     whole, plain = train_text(tally, BF16, folder)
     for number, precision in enumerate(RECIPES):
-        if not harness.my_turn(number):
+        if not harness.my_turn(number, len(RECIPES)):
             continue
         losses, source = train_text(tally, precision, folder)
         if not losses or not whole:
@@ -131,7 +131,7 @@ def difference(case, trained, precision):
 
 def check_interpreter(tally, folder):
     for number, precision in enumerate(RECIPES):
-        if not harness.my_turn(number):
+        if not harness.my_turn(number, len(RECIPES)):
             continue
         case = check.Case(LAYERS, dict(settings.one_rank(LAYERS), precision=precision, microbatch=LAYERS["batch"]))
         trained = case.train(os.path.join(folder, "interpreted"))

@@ -213,7 +213,7 @@ Test(kernels_cuda_nvrtc, mma_with_layouts) {
   check_mma("sm_80", 64, "-DZPD_BF16", true);
 }
 static void skip_until_turn(int i) {
-  if (!has_turn(i)) cr_skip_test("the turn of another text of tensor cores");
+  if (!has_turn(i, 3)) cr_skip_test("the turn of another text of tensor cores");
 }
 
 Test(kernels_cuda_nvrtc, mma_dense) { /* takes most registers */
