@@ -25,7 +25,7 @@ typedef struct library_cache {
   ZP_VEC(zp_model *) models;
 } library_cache;
 
-/* NULL where the text is not sound: the row's problem, told there. */
+/* NULL where the text is not sound: the row's problem, reported there. */
 static zp_spec *load_text(zp_run_state *run, const char *text) {
   zp_source_text source = {.path = "row.dz", .text = text, .len = strlen(text)};
   zp_load_options options = {.library_dir = run->options.load.library_dir};

@@ -9,7 +9,7 @@
 /* A plan that reaches less than this share of the peak is asked about; below the second one, also whether fewer devices
  * would do. Measured trainings of large models reach 20 to 60 %. */
 static const double POOR_MFU = 0.25, WASTED_MFU = 0.15;
-/* Likewise where limits of the plan block may be why, or a long sample that the search did not divide. */
+/* The share where limits of the plan block may be why, or a long sample that the search did not divide. */
 static const double POOR_LIMITED_MFU = 0.35;
 /* Share of a step that is worth more words than compute. */
 static const double MUCH = 0.2;

@@ -7,7 +7,7 @@
 
 /* Work of all of them: as much as the search for the plan took, up to some seconds, and two seconds. */
 static const int64_t WORK_MORE = 4000000, WORK_MOST = 12000000;
-/* How exact the searches are, and how much faster than the plan at hand a change must be to be worth a line. */
+/* How exact the searches are, and how much faster than the plan a change must be to be worth a line. */
 static const double SEARCH_GAP = 0.05, FASTER = 1.1, SLOW = 4;
 enum { BATCH_TIMES = 4, MOST_BATCH_TIMES = 16, MOST_LINES = 3 };
 
