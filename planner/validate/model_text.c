@@ -7,8 +7,6 @@
 
 bool zp_run_is_written(const zp_measured *run) { return run->experts > 0 || run->adapters || run->kv_rank > 0; }
 
-static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
-
 /* One window for all layers, where every second sees all: a position looks at as many keys on average. */
 static int64_t mean_window(const zp_measured *run) {
   double s = (double)run->seq, w = (double)run->window;
@@ -17,36 +15,31 @@ static int64_t mean_window(const zp_measured *run) {
   return (int64_t)round(s * (1 - sqrt(fmax(0, 1 - 2 * mean / s))));
 }
 
-static void add_latent(zp_buf *b, const zp_measured *run, const char *block) {
-  zp_buf_printf(b,
-                "%s(x, heads = %lld, q_rank = %lld, kv_rank = %lld, nope = %lld, rotary = %lld, value = %lld, ff = "
-                "%lld)",
-                block, (long long)run->heads, (long long)run->q_rank, (long long)run->kv_rank,
-                (long long)(run->head - run->rotary_head), (long long)run->rotary_head, (long long)run->value_head,
-                (long long)run->ffn);
+static void add_latent_layer(zp_buf *b, const zp_measured *run) {
+  zp_buf_printf(
+      b,
+      "deepseek_layer(x, heads = %lld, q_rank = %lld, kv_rank = %lld, nope = %lld, rotary = %lld, value = %lld, ff = "
+      "%lld)",
+      (long long)run->heads, (long long)run->q_rank, (long long)run->kv_rank, (long long)(run->head - run->rotary_head),
+      (long long)run->rotary_head, (long long)run->value_head, (long long)run->ffn);
 }
 
 /* Experts of every layer take every token that chooses them: `capacity` has room for all. */
 static void add_expert_layer(zp_buf *b, const zp_measured *run, const char *x) {
-  long long heads = run->heads, kv = run->kv_heads, head = run->head ? run->head : run->hidden / run->heads;
-  long long experts = run->experts, top_k = run->top_k, ff = run->expert_ffn;
-  if (run->kv_rank > 0)
-    zp_buf_printf(b, "latent_layer(%s, ff = %lld)", x, ff);
-  else if (run->shared_experts > 0)
-    zp_buf_printf(b,
-                  "qwen2_moe_layer(%s, heads = %lld, kv_heads = %lld, head = %lld, experts = %lld, top_k = %lld, ff = "
-                  "%lld, shared_ff = %lld, capacity = %lld.0)",
-                  x, heads, kv, head, experts, top_k, ff, (long long)run->shared_experts * ff, experts);
-  else if (run->head_norms)
-    zp_buf_printf(b,
-                  "qwen3_moe_layer(%s, heads = %lld, kv_heads = %lld, head = %lld, experts = %lld, top_k = %lld, ff = "
-                  "%lld, capacity = %lld.0)",
-                  x, heads, kv, head, experts, top_k, ff, experts);
-  else
-    zp_buf_printf(b,
-                  "mixtral_layer(%s, heads = %lld, kv_heads = %lld, head = %lld, experts = %lld, top_k = %lld, ff = "
-                  "%lld, window = %lld, capacity = %lld.0)",
-                  x, heads, kv, head, experts, top_k, ff, (long long)mean_window(run), experts);
+  if (run->kv_rank > 0) {
+    zp_buf_printf(b, "latent_layer(%s, ff = %lld)", x, (long long)run->expert_ffn);
+    return;
+  }
+  const char *block = run->shared_experts > 0 ? "qwen2_moe" : run->head_norms ? "qwen3_moe" : "mixtral";
+  zp_buf_printf(b, "%s_layer(%s, heads = %lld, kv_heads = %lld, head = %lld, experts = %lld, top_k = %lld, ff = %lld, ",
+                block, x, (long long)run->heads, (long long)run->kv_heads,
+                (long long)(run->head ? run->head : run->hidden / run->heads), (long long)run->experts,
+                (long long)run->top_k, (long long)run->expert_ffn);
+  if (run->shared_experts > 0)
+    zp_buf_printf(b, "shared_ff = %lld, ", (long long)(run->shared_experts * run->expert_ffn));
+  else if (!run->head_norms)
+    zp_buf_printf(b, "window = %lld, ", (long long)mean_window(run));
+  zp_buf_printf(b, "capacity = %lld.0)", (long long)run->experts);
 }
 
 /* DeepSeek-V3's layer with experts (examples/deepseek_v3.dz). */
@@ -71,7 +64,7 @@ static void add_latent_block(zp_buf *b, const zp_measured *run) {
 
 static void add_dense_layer(zp_buf *b, const zp_measured *run) {
   if (run->kv_rank > 0) {
-    add_latent(b, run, "deepseek_layer");
+    add_latent_layer(b, run);
     return;
   }
   bool bias = run->model && strstr(run->model, "Qwen2") != NULL;
@@ -117,7 +110,7 @@ static void add_adapters(zp_buf *b, const zp_measured *run) {
   static const char *const queries[] = {"q_proj", "k_proj", "v_proj"};
   zp_buf_printf(b, "  adapt = lora(rank = %lld, alpha = 32, of = [",
                 (long long)(run->lora_rank > 0 ? run->lora_rank : 16));
-  if (is(run->lora_of, "qkv"))
+  if (zp_run_says(run->lora_of, "qkv"))
     for (int i = 0; i < 3; i++) zp_buf_printf(b, "%s\"dense.{}.self_attn.%s.weight\"", i ? ", " : "", queries[i]);
   else
     zp_buf_printf(b, "\"dense.{}.self_attn.*.weight\", \"dense.{}.mlp.*.weight\"");

@@ -9,8 +9,6 @@
 #include "software_memory.h"
 #include "validate_internal.h"
 
-static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
-
 /* False when the planner has no such precision. An empty cell is bf16's rate, which is fp16's too. */
 static bool precision_of(const zp_measured *run, zp_precision *precision) {
   static const struct {
@@ -101,10 +99,10 @@ typedef struct question {
  * disks. */
 static void set_homes(const zp_measured *run, zp_choice *c) {
   const zp_home host = {ZP_TIER_HOST, 8}, disk = {ZP_TIER_NVME, 8};
-  if (!run->offload || is(run->offload, "none")) return;
-  c->home[ZP_STATE_OPTIMIZER] = is(run->offload, "nvme") ? disk : host;
+  if (!run->offload || zp_run_says(run->offload, "none")) return;
+  c->home[ZP_STATE_OPTIMIZER] = zp_run_says(run->offload, "nvme") ? disk : host;
   c->home[ZP_STATE_GRADIENTS] = host;
-  if (!is(run->offload, "opt_cpu")) c->home[ZP_STATE_PARAMS] = is(run->offload, "nvme") ? disk : host;
+  if (!zp_run_says(run->offload, "opt_cpu")) c->home[ZP_STATE_PARAMS] = zp_run_says(run->offload, "nvme") ? disk : host;
 }
 
 /* Do all devices and hosts hold their parts? */
@@ -153,9 +151,9 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.chunks = chunks;
   c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
   c.sequence = q->sharding->sequence;
-  c.recompute = is(run->recompute, "full")        ? ZP_RECOMPUTE_FULL
-                : is(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
-                                                  : ZP_RECOMPUTE_NONE;
+  c.recompute = zp_run_says(run->recompute, "full")        ? ZP_RECOMPUTE_FULL
+                : zp_run_says(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
+                                                           : ZP_RECOMPUTE_NONE;
   int64_t tables = q->software->cuts_units ? 2 : 0; /* which may be chunks of their own */
   if (run->layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
@@ -262,7 +260,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   if (!p.by_source) p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   /* tensor cores multiply fp32 with 10 bits of the fraction at half their rate in 16 bits (NVIDIA's data sheets) */
-  if (is(full.precision, "tf32") && device->has_bf16) q.machine.flop_per_s = device->flop_per_s_half / 2;
+  if (zp_run_says(full.precision, "tf32") && device->has_bf16) q.machine.flop_per_s = device->flop_per_s_half / 2;
   if (zp_gpu_board_bytes(name) > 0) q.machine.memory_bytes = zp_gpu_board_bytes(name);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =

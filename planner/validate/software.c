@@ -66,23 +66,22 @@ const zp_software *zp_software_of(const zp_measured *run, bool *is_named) {
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
 }
 
-static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
-
 const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *run, const zp_software *software) {
   if (!run->experts) return software;
   zp_software *with = ZP_NEW(arena, zp_software);
   *with = *software;
   with->own_experts = true;
-  with->dispatcher =
-      is(run->dispatcher, "deepep") || is(run->dispatcher, "hybridep") ? ZP_DISPATCH_NODES : ZP_DISPATCH_COPIES;
-  with->graphs = is(run->graphs, "whole")   ? ZP_GRAPHS_WHOLE
-                 : is(run->graphs, "parts") ? ZP_GRAPHS_PARTS
-                 : is(run->graphs, "gates") ? ZP_GRAPHS_GATES
-                                            : ZP_GRAPHS_NONE;
+  with->dispatcher = zp_run_says(run->dispatcher, "deepep") || zp_run_says(run->dispatcher, "hybridep")
+                         ? ZP_DISPATCH_NODES
+                         : ZP_DISPATCH_COPIES;
+  with->graphs = zp_run_says(run->graphs, "whole")   ? ZP_GRAPHS_WHOLE
+                 : zp_run_says(run->graphs, "parts") ? ZP_GRAPHS_PARTS
+                 : zp_run_says(run->graphs, "gates") ? ZP_GRAPHS_GATES
+                                                     : ZP_GRAPHS_NONE;
   with->hides_exchange = run->hides_exchange;
   with->one_kernel = run->one_kernel;
   with->experts_in_a_row = run->experts_in_a_row;
-  bool both = is(run->program, "AutoModel"); /* others add that of the first in the product */
+  bool both = zp_run_says(run->program, "AutoModel"); /* others add that of the first in the product */
   with->expert_biases = !run->expert_biases || with->graphs == ZP_GRAPHS_WHOLE ? 0 : both ? 2 : 1;
   if (run->flex_attention) {
     with->attention_slowdown = 1 / zp_cost_constant(ZP_COST_FLEX_ATTENTION);

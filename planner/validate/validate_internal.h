@@ -3,8 +3,12 @@
 #ifndef ZPLAN_VALIDATE_INTERNAL_H
 #define ZPLAN_VALIDATE_INTERNAL_H
 
+#include <string.h>
 #include <zplan/validate.h>
 #include <zplan/profile.h>
+
+/* Does a column have that word? NULL: it is empty. */
+static inline bool zp_run_says(const char *column, const char *word) { return column && strcmp(column, word) == 0; }
 
 /* ---- csv.c ---- */
 typedef struct zp_csv {

@@ -103,7 +103,7 @@ x_a,"model_table.png",Mixtral,32,4096,32,8,14336,32000,4096,8,2,14336,H100-SXM5-
 
 
 def check_experts(tally, folder):
-    """A model with experts takes in `plan` what `validate` predicts for its row, and the export asks for that dispatcher."""
+    """A model with experts takes in `plan` what `validate` predicts for its row, and the export names that dispatcher."""
     table, path = os.path.join(folder, "row.csv"), os.path.join(folder, "experts.dz")
     for dispatcher, capacity, flags in (("deepep", "4.0", ("flex", "deepep")), ("alltoall", "1.0", ("alltoall", None))):
         with open(table, "w", encoding="utf-8") as file:

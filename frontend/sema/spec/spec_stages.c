@@ -39,14 +39,21 @@ static void contradict(zp_reader *reader, zp_span span, const zp_limit *limit, c
   zp_diag_also(d, limit->span, "the other limit");
 }
 
+static bool allows_stages(zp_reader *reader, const zp_constraints *plan, const char *key, int stages, zp_span span) {
+  if (zp_limit_allows(&plan->pipeline, stages)) return true;
+  contradict(reader, span, &plan->pipeline,
+             zp_format(reader->arena, "`%s` lists %d stages, which `pipeline` does not allow", key, stages));
+  return false;
+}
+
+static void pin_stages(zp_constraints *plan, int stages, zp_span span) {
+  plan->pipeline = (zp_limit){.set = true, .low = stages, .high = stages, .span = span};
+}
+
 void zp_check_stage_modes(zp_reader *reader, zp_constraints *plan) {
   int stages = plan->stage_recompute.len;
   if (stages == 0) return;
-  if (!zp_limit_allows(&plan->pipeline, stages)) {
-    contradict(reader, plan->stage_recompute_span, &plan->pipeline,
-               zp_format(reader->arena, "`stage_recompute` lists %d stages, which `pipeline` does not allow", stages));
-    return;
-  }
+  if (!allows_stages(reader, plan, "stage_recompute", stages, plan->stage_recompute_span)) return;
   for (int s = 0; s < stages; s++) {
     zp_stage_mode mode = plan->stage_recompute.data[s];
     bool full = zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL;
@@ -62,7 +69,7 @@ void zp_check_stage_modes(zp_reader *reader, zp_constraints *plan) {
       continue;
     return;
   }
-  plan->pipeline = (zp_limit){.set = true, .low = stages, .high = stages, .span = plan->stage_recompute_span};
+  pin_stages(plan, stages, plan->stage_recompute_span);
 }
 
 void zp_read_mixed_layers(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
@@ -117,10 +124,6 @@ void zp_check_mixed_layers(zp_reader *reader, zp_constraints *plan) {
   if (plan->recompute_rest.in.len > 1)
     zp_report(reader->diags, ZP_Z0622, plan->recompute_rest.span, "`recompute_rest` is one word");
   if (!recomputes_layers(reader, plan) || !plan->recompute_layers_listed) return;
-  if (!zp_limit_allows(&plan->pipeline, stages)) {
-    contradict(reader, plan->recompute_layers_span, &plan->pipeline,
-               zp_format(reader->arena, "`recompute_layers` lists %d stages, which `pipeline` does not allow", stages));
-    return;
-  }
-  plan->pipeline = (zp_limit){.set = true, .low = stages, .high = stages, .span = plan->recompute_layers_span};
+  if (allows_stages(reader, plan, "recompute_layers", stages, plan->recompute_layers_span))
+    pin_stages(plan, stages, plan->recompute_layers_span);
 }

@@ -215,7 +215,7 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   bool copies = !gate || sends_copies(machine, software, gate), eager = software->graphs == ZP_GRAPHS_NONE;
   double kernels =
       forward ? (copies ? COPIES_KERNELS : NODES_KERNELS) : (copies ? COPIES_GRAD_KERNELS : NODES_GRAD_KERNELS);
-  cost.device_s = kernels * machine->node->device.launch_s; /* of a few bytes each, whoever launches them */
+  cost.device_s = kernels * machine->node->device.launch_s; /* of a few bytes each, from graphs too */
   if (software->graphs == ZP_GRAPHS_WHOLE) return cost;
   const zp_shape *out = &graph->tensors.data[product->out.data[0]].shape;
   double experts = (double)out->dim[1], narrow = software->product_rate > 0 ? 1 + software->cast_kernels : 1;
