@@ -36,9 +36,9 @@ int64_t zp_lowered_excess(zp_search_cache *s, const zp_point *point, const zp_lo
                           const zp_units *part, const zp_limits *limits, const zp_inner_stage *known);
 /* A number that ranges of units share which need the same on every stage, if they are equally long; -1: nothing is
  * remembered of the range within these limits. One chunk a stage. */
+int zp_known_order(const zp_search_cache *s, const zp_point *point, const zp_units *part, const zp_limits *limits);
 /* Is it the number of ranges inside one segment? */
 bool zp_is_inside(int order);
-int zp_known_order(const zp_search_cache *s, const zp_point *point, const zp_units *part, const zp_limits *limits);
 
 /* ---- fit_mix.c ---- */
 /* What a stage runs whose first mode that fits is `mode`, not the fastest: that mode, or of all mixes of two modes that
