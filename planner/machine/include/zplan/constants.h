@@ -164,9 +164,9 @@
     "a row that a window costs attention besides those that it sees: windows of 1,024, heads of 64, 4,096 positions "  \
     "on H200, forward 0.358 and backward 1.042 ms, at NARROW_HEADS of 591 and 474 TFLOP/s (NVIDIA/cudnn-frontend "     \
     "benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn @3929da2; opened)")                                 \
-  X(WINDOW_FILL_SM100, 456, "keys",                                                                                    \
+  X(WINDOW_FILL_SM100, 329, "keys",                                                                                    \
     "the same of windows of 128 on GB200: 128 heads of 64, two samples of 4,096 positions, 0.210 and 0.465 ms, at "    \
-    "NARROW_HEADS of 1,408 and 1,148 TFLOP/s (the same, results/gpt_oss and llama3.1; GB300 492)")                     \
+    "NARROW_HEADS of hw.dz's 950 TFLOP/s (the same, results/gpt_oss; 456 at the 1,408 and 1,148 of results/llama3.1)") \
   X(NARROW_FORWARD, 1.33, "share",                                                                                     \
     "how many times faster attention is in MXFP8 than in bf16, 64 heads of 128, 4,096 positions, GB300: 2,272 for "    \
     "1,703 TFLOP/s (the same, results/llama3.1)")                                                                      \
