@@ -23,7 +23,7 @@
  * Transformer Engine pytorch/attention, SplitAlongDim).
  *
  * Computed again (core/transformer/transformer_config.py, recompute_modules): `moe_act` the experts' activation,
- * `layernorm` the norms, `mla_up_proj` the products that make heads of latent rows; `mlp`, dense layers, is left out. */
+ * `layernorm` the norms, `mla_up_proj` the products that make heads of latent rows. Not priced: `mlp`, dense ones. */
 #include <zplan/constants.h>
 #include <zplan/cost.h>
 #include "software_cost.h"
