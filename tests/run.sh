@@ -154,6 +154,8 @@ fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
 pairs of sentences|python3 tests/interop/pairs.py
+cases of bug reports|python3 tests/cases/cases.py
+files of bug reports|python3 tests/cases/files.py
 compare|python3 tests/verify/compare.py
 files of strangers|python3 tests/verify/strangers.py
 proof|python3 tests/verify/proof.py
