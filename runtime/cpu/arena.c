@@ -95,7 +95,8 @@ void zpr_arena_forget(void *part, int64_t bytes) { memset(part, PATTERN, (size_t
 int64_t zpr_arena_written(const void *part, int64_t bytes) {
   enum { BLOCK = 1024 };
   const unsigned char *at = part;
-  while (bytes >= BLOCK && at[bytes - 1] == PATTERN && memcmp(at + bytes - BLOCK, at + bytes - BLOCK + 1, BLOCK - 1) == 0)
+  while (bytes >= BLOCK && at[bytes - 1] == PATTERN &&
+         memcmp(at + bytes - BLOCK, at + bytes - BLOCK + 1, BLOCK - 1) == 0)
     bytes -= BLOCK;
   while (bytes > 0 && at[bytes - 1] == PATTERN) bytes--;
   return bytes;
