@@ -47,6 +47,19 @@ layouts|1|16|python3 tests/diff/layouts.py --degrees
 mixed precision|1|16|python3 tests/diff/bf16.py
 products of 8 bits|1|16|python3 tests/diff/float8.py
 fp16 and its loss scale|1|16|python3 tests/diff/fp16.py
+sums of gradients|1|16|python3 tests/diff/sums.py
+sums in 16 bits|1|16|python3 tests/diff/stochastic_sums.py
+sums rounded between nodes|1|16|python3 tests/diff/rounded_sums.py
+1-bit Adam|1|16|python3 tests/diff/one_bit.py
+switch of 1-bit Adam|1|16|python3 tests/diff/freeze.py
+values of 1-bit Adam|1|16|python3 tests/diff/one_bit_values.py
+averages|1|16|python3 tests/diff/ema.py
+frozen parameters|1|16|python3 tests/diff/frozen.py
+resume|1|16|python3 tests/diff/resume.py
+images|1|16|python3 tests/diff/images.py
+examples|1|16|python3 tests/diff/examples.py
+faults|1|16|python3 tests/fault/faults.py
+GPU pack|1|16|python3 tests/gpu/test_pack.py
 offload|1|16|python3 tests/diff/offload.py
 schedules|1|16|python3 tests/diff/schedules.py
 ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
@@ -62,6 +75,8 @@ sparse attention|1|16|python3 tests/diff/sparse.py
 recomputation|1|16|python3 tests/diff/recompute.py
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
+plan files|1|8|python3 tests/verify/tamper.py --mutations 400
+edited orders|1|16|python3 tests/verify/orders.py
 plan-only build|1|8|python3 tests/verify/plan_only.py --build
 style|1|16|python3 tests/style/style.py
 damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800

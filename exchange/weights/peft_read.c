@@ -197,6 +197,21 @@ static bool take_saved(reader *r) {
   return true;
 }
 
+/* `layers_to_transform` says which layers have adapters; here all of them have. */
+static bool check_layers(reader *r) {
+  const zp_json *layers = zp_json_get(r->config, "layers_to_transform");
+  if (!zp_peft_is_set(layers)) return true;
+  for (int i = 0; i < r->modules.len; i++) {
+    const zp_peft_module *m = &r->modules.data[i];
+    if (zp_weights_find(r->folder, name_of(r, m, 'A'))) continue;
+    return zp_peft_refuse_folder(r, zp_format(r->arena,
+                                              "`layers_to_transform` is %.60s, and `%s` has no adapter; here every "
+                                              "layer has one",
+                                              zp_json_text(r->arena, layers, false), m->name));
+  }
+  return true;
+}
+
 /* ---- a folder ---- */
 
 /* NULL, or which field is of another type. */
@@ -262,7 +277,7 @@ bool zp_weights_add_adapters(zp_arena *arena, zp_diags *diags, const zp_spec *sp
               zp_peft_modules_of(arena, diags, spec, map, &r.modules);
   if (good && zp_peft_is_set(zp_json_get(r.config, "target_parameters")))
     r.params = zp_peft_params_of(arena, map, &r.modules);
-  good = good && zp_peft_check_patterns(&r);
+  good = good && zp_peft_check_patterns(&r) && check_layers(&r);
   if (good) {
     compare_config(&r);
     map->peft = r.folder;

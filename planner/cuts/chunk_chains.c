@@ -10,7 +10,7 @@
  * recompute, and where what is best for the chains together is no cut. */
 #include <assert.h>
 #include <math.h>
-#include <zplan/pairs.h>
+#include <zplan/lanes.h>
 #include "cut_space.h"
 #include "provers.h"
 
@@ -53,15 +53,16 @@ static double chain_of_cut(const bounding *b, const zp_chain *chain, const int64
 /* Seconds of all units before each end, as often as the chain passes the place. */
 static void weigh(const bounding *b, const zp_cut_weights *w, double *seconds) {
   const double *forward = b->problem->forward_s;
-  zp_pair forwards = zp_pair_twice(w->forwards), backwards = zp_pair_twice(w->backwards),
-          weights = zp_pair_twice(w->weights);
+  zp_lanes forwards = zp_lanes_all(w->forwards), backwards = zp_lanes_all(w->backwards),
+           weights = zp_lanes_all(w->weights);
   int64_t u = 0;
-  for (; u < b->units; u += 2) {
-    zp_pair sum = zp_pair_add(zp_pair_times(forwards, zp_pair_at(&forward[u])),
-                              zp_pair_times(backwards, zp_pair_at(&b->back[u])));
-    zp_pair_put(&seconds[u], zp_pair_add(sum, zp_pair_times(weights, zp_pair_at(&b->weights[u]))));
+  for (; u + ZP_LANES - 1 <= b->units; u += ZP_LANES) {
+    zp_lanes sum = zp_lanes_add(zp_lanes_times(forwards, zp_lanes_at(&forward[u])),
+                                zp_lanes_times(backwards, zp_lanes_at(&b->back[u])));
+    zp_lanes_put(&seconds[u], zp_lanes_add(sum, zp_lanes_times(weights, zp_lanes_at(&b->weights[u]))));
   }
-  if (u == b->units) seconds[u] = w->forwards * forward[u] + w->backwards * b->back[u] + w->weights * b->weights[u];
+  for (; u <= b->units; u++)
+    seconds[u] = w->forwards * forward[u] + w->backwards * b->back[u] + w->weights * b->weights[u];
 }
 
 /* Finds the cut for which the chain is shortest, into cut; its seconds. */

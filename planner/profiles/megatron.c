@@ -22,6 +22,8 @@ static const zp_software profiles[] = {
      .bucket_bytes = MCORE_BUCKET_BYTES,
      .blocking_messages = true,
      .loss_bytes = LOSS_MEGATRON,
+     .splits_heads = true,
+     .weighs_gates = true,
      .interleaves = true,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README); experts without "
@@ -37,6 +39,8 @@ static const zp_software profiles[] = {
      .blocking_messages = true,
      .fused_loss = true,
      .prints_allocator = true,
+     .splits_heads = true,
+     .weighs_gates = true,
      .interleaves = true,
      .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "
               "(SimuMax simu_tools/megatron_scripts, run_pretrain_llama3.sh, cases \"cef\"; opened)"},
@@ -54,6 +58,8 @@ static const zp_software profiles[] = {
      .blocking_messages = true,
      .fused_loss = true,
      .prints_allocator = true,
+     .splits_heads = true,
+     .weighs_gates = true,
      .interleaves = true,
      .cuts_units = true,
      .facts =

@@ -3,15 +3,22 @@
  * with adapters. Dense models are built op by op (model.c). */
 #include <math.h>
 #include <zplan/buf.h>
+#include <zplan/constants.h>
 #include "validate_internal.h"
 
 bool zp_run_is_written(const zp_measured *run) { return run->experts > 0 || run->adapters || run->kv_rank > 0; }
 
-/* One window for all layers, where every second sees all: a position looks at as many keys on average. */
+/* Keys that a window costs besides. */
+static double window_fill(const zp_measured *run) {
+  bool blackwell = run->gpu && (strstr(run->gpu, "B200") || strstr(run->gpu, "B300"));
+  return zp_cost_constant(blackwell ? ZP_COST_WINDOW_FILL_SM100 : ZP_COST_WINDOW_FILL_SM90);
+}
+
+/* One window for all layers, where every second sees all: a position costs as many keys on average. */
 static int64_t mean_window(const zp_measured *run) {
   double s = (double)run->seq, w = (double)run->window;
   if (w <= 0 || w >= s) return run->seq;
-  double mean = (s / 2 + w - w * w / (2 * s)) / 2;
+  double mean = fmin(s / 2, (s / 2 + w - w * w / (2 * s) + window_fill(run)) / 2);
   return (int64_t)round(s * (1 - sqrt(fmax(0, 1 - 2 * mean / s))));
 }
 

@@ -66,6 +66,17 @@ const zp_software *zp_software_of(const zp_measured *run, bool *is_named) {
   return software ? software : &zp_profiles_megatron.data[zp_profiles_megatron.len - 1];
 }
 
+static int modules_again(const char *names) {
+  static const struct {
+    const char *name;
+    int flag;
+  } modules[] = {{"moe_act", ZP_AGAIN_ACTIVATION}, {"layernorm", ZP_AGAIN_NORM}, {"mla_up_proj", ZP_AGAIN_UP}};
+  int flags = 0;
+  for (size_t i = 0; names && i < sizeof modules / sizeof *modules; i++)
+    if (strstr(names, modules[i].name)) flags |= modules[i].flag;
+  return flags;
+}
+
 const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *run, const zp_software *software) {
   if (!run->experts) return software;
   zp_software *with = ZP_NEW(arena, zp_software);
@@ -81,8 +92,11 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
   with->hides_exchange = run->hides_exchange;
   with->one_kernel = run->one_kernel;
   with->experts_in_a_row = run->experts_in_a_row;
+  with->narrow_attention = run->narrow_attention;
+  with->again = modules_again(run->again);
   bool both = zp_run_says(run->program, "AutoModel"); /* others add that of the first in the product */
   with->expert_biases = !run->expert_biases || with->graphs == ZP_GRAPHS_WHOLE ? 0 : both ? 2 : 1;
+  with->clamps_gates = with->single_rotary = run->clamped && with->weighs_gates;
   if (run->flex_attention) {
     with->attention_slowdown = 1 / zp_cost_constant(ZP_COST_FLEX_ATTENTION);
     with->sm90_attention = 0;

@@ -11,7 +11,7 @@ static const struct shape {
 } shapes[] = {
 #define ZP_DENSE(a, b, l, h, n, kv, f, v)                                                                              \
   {a, b, {.layers = l, .hidden = h, .heads = n, .kv_heads = kv, .ffn = f, .vocab = v}},
-#define ZP_EXPERTS(a, b, l, h, n, kv, columns, f, v, e, k, ef, norms, w, biases)                                       \
+#define ZP_EXPERTS(a, b, l, h, n, kv, columns, f, v, e, k, ef, norms, w, biases, clamps)                               \
   {a,                                                                                                                  \
    b,                                                                                                                  \
    {.layers = l,                                                                                                       \
@@ -26,7 +26,8 @@ static const struct shape {
     .expert_ffn = ef,                                                                                                  \
     .head_norms = norms,                                                                                               \
     .window = w,                                                                                                       \
-    .expert_biases = biases}},
+    .expert_biases = biases,                                                                                           \
+    .clamped = clamps}},
 #define ZP_LATENT(a, b, l, h, n, f, v, e, k, ef, s, d, more, g, tg)                                                    \
   {a,                                                                                                                  \
    b,                                                                                                                  \
@@ -81,7 +82,8 @@ static void fill_shape(zp_arena *arena, zp_measured *run) {
     run->shared_experts = f->shared_experts, run->dense_layers = f->dense_layers, run->further = f->further;
     run->q_rank = f->q_rank, run->kv_rank = f->kv_rank;
     run->rotary_head = f->rotary_head, run->value_head = f->value_head;
-    run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases;
+    run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases,
+    run->clamped = f->clamped;
     run->expert_groups = f->expert_groups, run->top_groups = f->top_groups;
     run->unlike = f->unlike;
     run->gated = run->rotary = true;
@@ -153,10 +155,11 @@ static bool fits(const char *value, const char *wanted) { return !*wanted || (va
 static void fill_recipe(zp_arena *arena, zp_measured *run) {
   static const struct {
     const char *model, *system, *precision, *first, *dispatcher, *graphs;
-    bool hides, one_kernel;
+    bool hides, one_kernel, narrow_attention;
+    const char *again;
   } recipes[] = {
-#define ZP_RECIPE(model, system, precision, first, dispatcher, graphs, hides, one_kernel)                              \
-  {model, system, precision, first, dispatcher, graphs, hides, one_kernel},
+#define ZP_RECIPE(model, system, precision, first, dispatcher, graphs, hides, one_kernel, narrow, again)               \
+  {model, system, precision, first, dispatcher, graphs, hides, one_kernel, narrow, again},
 #include "expert_recipes.def"
 #undef ZP_RECIPE
   };
@@ -169,6 +172,8 @@ static void fill_recipe(zp_arena *arena, zp_measured *run) {
     run->graphs = recipes[i].graphs;
     run->hides_exchange = recipes[i].hides;
     run->one_kernel = recipes[i].one_kernel;
+    run->narrow_attention = recipes[i].narrow_attention;
+    run->again = recipes[i].again;
     return;
   }
 }

@@ -47,6 +47,25 @@ Test(validate_software, two_heads_a_rank_lose_the_fused_softmax) {
   cr_expect(two > 1.05 * four, "%g against %g", two, four);
 }
 
+/* Megatron-Core clamps before its fused activation and turns YaRN's positions in single operations; modules that
+ * backward computes again are those of the recipe. */
+Test(validate_software, layers_of_megatron_core) {
+  const zp_measured run = {.source = "Megatron-Bridge",
+                           .experts = 4,
+                           .layers = 4,
+                           .pipeline = 1,
+                           .clamped = true,
+                           .again = "layernorm moe_act"};
+  bool named;
+  const zp_software *software = zp_software_of(&run, &named), *with = zp_software_with_experts(arena, &run, software);
+  cr_assert(named && !software->clamps_gates && software->splits_heads && software->weighs_gates);
+  cr_expect(with->clamps_gates && with->single_rotary && with->again == (ZP_AGAIN_ACTIVATION | ZP_AGAIN_NORM));
+  const zp_measured other = {
+      .source = "AutoModel FSDP", .program = "AutoModel", .experts = 4, .layers = 4, .pipeline = 1, .clamped = true};
+  with = zp_software_with_experts(arena, &other, zp_software_of(&other, &named));
+  cr_expect(!with->clamps_gates && with->again == 0, "its gates are fused");
+}
+
 /* OneFlow's data-parallel sums hide behind backward only without tensor parallelism. */
 Test(validate_software, oneflow_overlaps_without_tensor_ranks) {
   zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)),

@@ -89,6 +89,8 @@ Test(validate_tables, experts_of_megatron_bridge) {
   cr_expect(latent->kv_rank == 512 && latent->further == 1 && latent->expert_groups == 8 && latent->expert == 64);
   cr_expect(latent->one_kernel && latent->hides_exchange && strcmp(latent->graphs, "whole") == 0);
   cr_expect(biased->expert_biases && biased->window == 128 && strcmp(biased->dispatcher, "alltoall") == 0);
+  cr_expect(biased->clamped && !latent->clamped && !biased->narrow_attention);
+  cr_expect(strcmp(latent->again, "mla_up_proj") == 0 && strcmp(biased->again, "layernorm moe_act") == 0);
   const char *text = zp_run_text(arena, latent);
   cr_expect(strstr(text, "repeat layers in 0..58") && strstr(text, "deepseek_moe") && strstr(text, "loss0 + loss1"));
   cr_expect(strstr(zp_run_text(arena, biased), "mixtral_layer") && strstr(zp_run_text(arena, biased), "window = 1"));

@@ -23,9 +23,11 @@
  * Biases of experts (_apply_bias; the same lines in NVIDIA-NeMo/Automodel components/moe/layers.py of de7dff940;
  * opened): every expert's rows plus its bias times the scores, which are fp32, then one tensor of all, then 16 bits
  * again. Bytes an element of the last product's result: 4 for the product with scores, 10 for the sum, 8 to join, 6 to
- * cast; backward 6, 6, and 12 each for the gradients of biases and of scores. Two kernels an expert forward, six
- * backward. Where those of the first product are added so, too, without scores: 4 for the sum and 4 to join, backward 4
- * to join and 2 to add up, of gate and other half; one kernel an expert forward, two backward.
+ * cast; backward 6, 6, 4 to join what was split, and 12 each for the gradients of biases and of scores. The products
+ * with scores, or of a gradient with scores and with biases, read one row or column for all. Two kernels an expert
+ * forward, six backward. Where those of the first product are added so, too, without scores: 4 for the sum, of one row
+ * for all, and 4 to join, backward 4 to join and 2 to add up, of gate and other half; one kernel an expert forward, two
+ * backward.
  *
  * Products: one an expert, each of which waits for its weights: computing and moving add up. Of 108 products of 20 to
  * 256 experts with 128 to 9,832 rows on B200 (MooreThreads/SimuMax configs/system/b200_bf16_ceperm.json @4dcaae51;
@@ -191,8 +193,10 @@ double zp_software_grouped_s(const zp_lowered *lowered, const zp_machine *machin
 
 /* ---- what the host issues, and biases ---- */
 
-enum { BIAS_BYTES = 4 + 10 + 8 + 6, BIAS_GRAD_BYTES = 6 + 6 + 12 + 12, BIAS_KERNELS = 2, BIAS_GRAD_KERNELS = 6 };
-enum { GATE_BIAS_BYTES = 4 + 4, GATE_BIAS_GRAD_BYTES = 4 + 2, GATE_BIAS_KERNELS = 1, GATE_BIAS_GRAD_KERNELS = 2 };
+enum { BIAS_BYTES = 10 + 8 + 6, BIAS_GRAD_BYTES = 6 + 6 + 4 + 4 + 4, BIAS_KERNELS = 2, BIAS_GRAD_KERNELS = 6 };
+enum { BIAS_STRIDED = 4, BIAS_GRAD_STRIDED = 8 + 8 };
+enum { GATE_BIAS_BYTES = 4, GATE_BIAS_GRAD_BYTES = 4 + 2, GATE_BIAS_KERNELS = 1, GATE_BIAS_GRAD_KERNELS = 2 };
+enum { GATE_BIAS_STRIDED = 4 };
 enum { COPIES_KERNELS = 38, COPIES_GRAD_KERNELS = 40, NODES_KERNELS = 28, NODES_GRAD_KERNELS = 30, PARTS_KERNELS = 4 };
 enum { GATES_KERNELS = PARTS_KERNELS + 8 }; /* and copies of heads and layouts */
 enum { PRODUCTS = 2, GRAD_PRODUCTS = 4 };
@@ -223,11 +227,14 @@ zp_layer_cost zp_software_layer_of_experts(const zp_lowered *lowered, const zp_m
   if (!software->one_kernel) cost.host_s = experts * narrow * (forward ? PRODUCTS : GRAD_PRODUCTS) * PRODUCT_CALL_S;
   if (!software->expert_biases) return cost;
   double elements = (double)zp_shape_elements(out, lowered->microbatch);
-  cost.device_s += zp_cost_memory_bound(machine, elements * (forward ? BIAS_BYTES : BIAS_GRAD_BYTES), 0);
+  double strided = 1 / zp_cost_constant(ZP_COST_STRIDED_ROWS);
+  double bytes = forward ? BIAS_BYTES + BIAS_STRIDED * strided : BIAS_GRAD_BYTES + BIAS_GRAD_STRIDED * strided;
+  cost.device_s += zp_cost_memory_bound(machine, elements * bytes, 0);
   cost.kernels += experts * (forward ? BIAS_KERNELS : BIAS_GRAD_KERNELS);
   if (software->expert_biases < 2) return cost;
   double gates = 2 * (double)zp_shape_elements(&graph->tensors.data[product->in.data[0]].shape, lowered->microbatch);
-  cost.device_s += zp_cost_memory_bound(machine, gates * (forward ? GATE_BIAS_BYTES : GATE_BIAS_GRAD_BYTES), 0);
+  bytes = forward ? GATE_BIAS_BYTES + GATE_BIAS_STRIDED * strided : GATE_BIAS_GRAD_BYTES;
+  cost.device_s += zp_cost_memory_bound(machine, gates * bytes, 0);
   cost.kernels += experts * (forward ? GATE_BIAS_KERNELS : GATE_BIAS_GRAD_KERNELS);
   return cost;
 }

@@ -220,6 +220,15 @@ static bool price_experts(pricer *p, zp_procedure *procedure, int i, bool forwar
   return true;
 }
 
+/* Attention in 8 bits. Its backward part skips nothing that a window hides. */
+static void narrow_attention(const pricer *p, zp_step *step) {
+  bool grad = step->op == ZP_OP_ATTENTION_GRAD;
+  step->cost_s /= p->latent.is ? zp_cost_constant(grad ? ZP_COST_NARROW_LATENT_BACKWARD : ZP_COST_NARROW_LATENT_FORWARD)
+                               : zp_cost_constant(grad ? ZP_COST_NARROW_BACKWARD : ZP_COST_NARROW_FORWARD);
+  double s = (double)p->graph->tensors.data[step->node->in.data[0]].shape.dim[1], w = (double)step->node->attr.window;
+  if (grad && w > 0 && w < s) step->cost_s *= s / (2 * w - w * w / s);
+}
+
 static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
@@ -243,6 +252,10 @@ static void price_step(pricer *p, zp_step *step) {
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
   if (step->op == ZP_OP_CE_GRAD) step->cost_s += moved_logits_s(p, step);
+  if (attention && p->experts && p->software->narrow_attention) narrow_attention(p, step);
+  zp_layer_cost more = zp_software_core_step(p->lowered, p->machine, p->graph, p->software, step, p->experts);
+  step->cost_s += more.device_s;
+  p->kernels += more.kernels;
 }
 
 /* ---- products in fewer bits ---- */
@@ -383,6 +396,11 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s, host_s = p->host_s;
   price_steps(p, backward, false);
+  if (p->experts && p->software->again) {
+    zp_layer_cost again = zp_software_again(p->lowered, p->machine, p->graph, p->software, &p->latent, forward);
+    backward->cost_s += again.device_s;
+    if (p->software->graphs == ZP_GRAPHS_NONE) p->kernels += again.kernels;
+  }
   if (p->software->replays_all && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
     p->kernels += fmax(0, forward_kernels - backward->n_recompute);

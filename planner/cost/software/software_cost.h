@@ -62,6 +62,14 @@ zp_latent zp_software_latent_of(const zp_graph *graph);
 void zp_software_latent(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
                         const zp_latent *latent, zp_step *step);
 
+/* ---- core_layers.c ---- */
+/* What a step takes besides its price, and what backward computes again of a segment's forward part, which is priced.
+ * experts: the segment has some, or latent attention. */
+zp_layer_cost zp_software_core_step(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                    const zp_software *software, const zp_step *step, bool experts);
+zp_layer_cost zp_software_again(const zp_lowered *lowered, const zp_machine *machine, const zp_graph *graph,
+                                const zp_software *software, const zp_latent *latent, const zp_procedure *forward);
+
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks; expert: of
  * those that share experts. */

@@ -252,18 +252,25 @@ typedef struct gains {
   double seconds, parts;
 } gains;
 
+/* May a stage have more in this mode? An item of a mode that is needless has as many parts in another one, in no more
+ * room; the slowest mode gains no seconds. */
+static bool has_value(const mode_items *g, int which) {
+  return which == PARTS ? !g->needless : g->layer.value[which] > 0;
+}
+
 /* The most value of a stage in several modes, with one chunk: items have at most r a byte, the most of all modes'
  * layers, but for the runs at its two ends, which may be in different modes. */
 static double most_mixed(const knapsack *all, const prices *p, int which, microbatches n) {
   double of_byte = 0, gain = 0;
   for (int i = 0; i < all->n_modes; i++) {
+    if (!has_value(&all->mode[i], which)) continue;
     double bytes = bytes_of_layer(all, p, i, n), value = all->mode[i].layer.value[which];
     if (bytes <= 0 && value > 0) return HUGE_VAL;
     if (bytes > 0) of_byte = zp_later(of_byte, value / bytes);
   }
   double best = of_byte;
   for (int i = 0; i < all->n_modes; i++)
-    for (int k = 0; k < all->mode[i].n_runs; k++) {
+    for (int k = 0; k < all->mode[i].n_runs && has_value(&all->mode[i], which); k++) {
       const item *run = &all->mode[i].run[k];
       double bytes = bytes_of(p, p->run_state[i][k], run, n), value = run->value[which], more = value - of_byte * bytes;
       if (more <= 0) continue; /* nor has it a better rate */
@@ -284,9 +291,9 @@ static gains most_of_stage(const knapsack *all, const prices *p, microbatches n,
   }
   for (int i = 0; i < all->n_modes; i++) {
     const mode_items *g = &all->mode[i];
-    if (wanted->seconds > 0 && g->layer.value[SECONDS] > 0)
+    if (wanted->seconds > 0 && has_value(g, SECONDS))
       most.seconds = zp_later(most.seconds, most_value(all, p, i, SECONDS, n));
-    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(all, p, i, PARTS, n));
+    if (wanted->parts > 0 && has_value(g, PARTS)) most.parts = zp_later(most.parts, most_value(all, p, i, PARTS, n));
   }
   return most;
 }

@@ -160,6 +160,24 @@
     "positions (arXiv 2407.08608, figure 5, as digitised by subtext.edge.nugit.net; opened)")                          \
   X(NARROW_HEADS_2023, 0.87, "share",                                                                                  \
     "the same of FlashAttention-2 and kernels like it: 321 for 368 TFLOP/s (as above)")                                \
+  X(WINDOW_FILL_SM90, 121, "keys",                                                                                     \
+    "a row that a window costs attention besides those that it sees: windows of 1,024, heads of 64, 4,096 positions "  \
+    "on H200, forward 0.358 and backward 1.042 ms, at NARROW_HEADS of 591 and 474 TFLOP/s (NVIDIA/cudnn-frontend "     \
+    "benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn @3929da2; opened)")                                 \
+  X(WINDOW_FILL_SM100, 329, "keys",                                                                                    \
+    "the same of windows of 128 on GB200: 128 heads of 64, two samples of 4,096 positions, 0.210 and 0.465 ms, at "    \
+    "NARROW_HEADS of hw.dz's 950 TFLOP/s (the same, results/gpt_oss; 456 at the 1,408 and 1,148 of results/llama3.1)") \
+  X(NARROW_FORWARD, 1.33, "share",                                                                                     \
+    "how many times faster attention is in MXFP8 than in bf16, 64 heads of 128, 4,096 positions, GB300: 2,272 for "    \
+    "1,703 TFLOP/s (the same, results/llama3.1)")                                                                      \
+  X(NARROW_BACKWARD, 0.92, "share", "the same backward: 1,143 for 1,248; windows of 128 take 1.87 ms for 0.44")        \
+  X(NARROW_LATENT_FORWARD, 1.58, "share",                                                                              \
+    "the same of heads of 192 with values of 128: 2,517 for 1,590 (results/dsv3)")                                     \
+  X(NARROW_LATENT_BACKWARD, 1.33, "share", "the same backward: 1,522 for 1,143")                                       \
+  X(STRIDED_ROWS, 0.446, "share",                                                                                      \
+    "of the bandwidth of PyTorch's kernels on operands of one shape that those reach which read one row for all, and " \
+    "so take an element at a time, as rows with a stride do: 0.62 for 1.39 TB/s, H200 (tile-ai/TileOPs pull request "  \
+    "537; opened). That strides cost the same is assumed: it is the same kernel of TensorIterator")                    \
   X(FLEX_ATTENTION, 0.87, "share",                                                                                     \
     "of FlashAttention-2's rate that FlexAttention reaches: 0.9 forward, 0.85 backward (PyTorch blog, 7 August 2024; " \
     "from memory)")                                                                                                    \

@@ -18,6 +18,8 @@ typedef struct zp_software_groups {
 typedef enum zp_dispatcher { ZP_DISPATCH_COPIES, ZP_DISPATCH_NODES } zp_dispatcher;
 /* What CUDA graphs launch: nothing, gates and what they find out, all but experts, everything. */
 typedef enum zp_graphs { ZP_GRAPHS_NONE, ZP_GRAPHS_GATES, ZP_GRAPHS_PARTS, ZP_GRAPHS_WHOLE } zp_graphs;
+/* What a program computes again of layers that keep the rest, as flags. */
+enum { ZP_AGAIN_ACTIVATION = 1, ZP_AGAIN_NORM = 2, ZP_AGAIN_UP = 4 };
 enum { ZP_SOURCE_WORDS = 5 };
 /* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at
  * all. */
@@ -78,6 +80,14 @@ struct zp_software {
   bool one_kernel;       /* the products of all experts are one, with what lies between them; false: one an expert */
   bool experts_in_a_row; /* the gate chooses consecutive ones */
   signed char expert_biases; /* products, of the last on, whose biases are added by operations of their own */
+
+  /* its layers (core_layers.c) */
+  bool splits_heads;     /* queries, keys and values come from one product, heads in groups */
+  bool weighs_gates;     /* scores are multiplied into the experts' activation */
+  bool clamps_gates;     /* whose operand is clamped by kernels of its own */
+  bool single_rotary;    /* rotary positions are single operations in 16 bits */
+  bool narrow_attention; /* attention is computed in 8 bits */
+  int again;             /* ZP_AGAIN_* */
 
   /* its stages and their messages (cut.c, messages.c) */
   bool cuts_units;          /* embedding and head count as layers in the cut */

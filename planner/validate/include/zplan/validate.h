@@ -25,6 +25,7 @@ typedef struct zp_measured {
   const char *kernels; /* as AutoModel's table names them */
   bool head_norms;     /* of queries and keys */
   bool expert_biases;
+  bool clamped;                      /* experts' gates have bounds, and rotary positions a scale: YaRN's */
   int64_t expert_groups, top_groups; /* a token's experts lie in so many groups; 0: in any */
   double parameters;
   bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
@@ -43,6 +44,8 @@ typedef struct zp_measured {
   const char *graphs;     /* CUDA graphs: "none", "gates", "parts": all but experts, "whole" */
   bool hides_exchange;    /* of experts, alongside another micro-batch */
   bool one_kernel;        /* the products of all experts are one */
+  bool narrow_attention;  /* attention in 8 bits */
+  const char *again;      /* modules that backward computes again, by Megatron-Core's names: "mla_up_proj mlp" */
   bool experts_in_a_row;  /* of a token, as some gates of benchmarks choose; else at random */
   int flushes;            /* times that the pipeline is emptied before the update; 0: once */
   bool lays_out;          /* its stages may have unequal layers: a layout by hand, tables as layers */
