@@ -114,6 +114,30 @@ zp_json *zp_relaxations_json(const zp_relaxations *all) {
   return list;
 }
 
+zp_json *zp_poor_use_json(const zp_plan *plan, const zp_poor_use *poor) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "term", poor->term);
+  zp_json_set_real(o, "share", poor->term_s / plan->best.estimate.step_s);
+  if (poor->cause) zp_json_set_string(o, "cause", poor->cause);
+  if (poor->devices) {
+    zp_json *fewer = zp_json_set(o, "fewer_devices", zp_json_object());
+    zp_json_set_int(fewer, "devices", poor->devices);
+    zp_json_set_real(fewer, "times_longer", poor->times_longer);
+    zp_json_set_real(fewer, "times_fewer_hours", poor->times_fewer_hours);
+  }
+  zp_json *helps = zp_json_set(o, "helps", zp_json_array());
+  for (int i = 0; i < poor->helps.len; i++) {
+    const zp_help *help = &poor->helps.data[i];
+    zp_json *said = zp_json_append(helps, zp_json_object());
+    zp_json_set_string(said, "change", help->words);
+    if (help->option) zp_json_set_string(said, "option", help->option);
+    zp_json_set_real(said, "times_faster", help->times_faster);
+    zp_json_set_real(said, "mfu", help->best.estimate.mfu);
+    set_candidate(said, &help->best);
+  }
+  return o;
+}
+
 zp_json *zp_why_not_json(const zp_why_not *a) {
   zp_json *o = zp_json_object();
   set_candidate(zp_json_set(o, "best", zp_json_object()), &a->best->best);

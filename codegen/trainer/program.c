@@ -152,6 +152,8 @@ static void emit_shape(zp_emit *e, int losses) {
   bool lengths = tokens && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
   zp_buf_line(out, "    .name = %s, .plan_hash = %s, .dtype = DTYPE,", zp_quote_c(e->arena, e->model->name),
               zp_quote_c(e->arena, zp_plan_hash(e->arena, e->program)));
+  zp_precision precision = e->plan->spec->train.precision;
+  if (zp_precision_recipe(precision)) zp_buf_line(out, "    .precision = \"%s\",", zp_precision_name(precision));
   zp_buf_line(out, "    .model_hash = %s,", zp_quote_c(e->arena, zp_model_hash(e)));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");

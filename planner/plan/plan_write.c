@@ -367,6 +367,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   zp_json_set_bool(o, "feasible", plan->feasible);
   set_program(o, &plan->spec->cluster);
   set_model(o, plan);
+  zp_json_set_string(o, "precision", zp_precision_name(plan->spec->train.precision));
   if (plan->feasible) {
     const zp_program *p = plan->program;
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the examples promise: parameter counts, published plans and those found, the trillion-parameter plan within memory, sound plan files,
 and generated C that is short, free of warnings and the same every time."""
+import glob
 import json
 import os
 import re
@@ -150,7 +151,9 @@ def check_trainer(tally, folder, name, ranks):
     title = "%s on %d ranks" % (name, ranks)
     trees = [os.path.join(folder, "%s-%d-%s" % (name, ranks, turn)) for turn in "ab"]
     before = processor_seconds()
-    outcomes = [build(name, ranks, trees[0]), build(name, ranks, trees[1], env=harness.QUICK)]  # what is generated has to be the same, whatever compiles it
+    # What is generated has to be the same, whatever compiles it. The second time kernels are kept (ZPLAN_KEPT_KERNELS).
+    loads = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": trees[1] + "-loads"}
+    outcomes = [build(name, ranks, trees[0]), build(name, ranks, trees[1], env=dict(harness.QUICK, **loads))]
     seconds = (processor_seconds() - before) / len(trees)
     for outcome in outcomes:
         if not tally.check(title + " builds", outcome.status == 0, outcome.tail()):
@@ -160,6 +163,8 @@ def check_trainer(tally, folder, name, ranks):
     for file in ("trainer.c", "kernels.o", "plan.json"):
         same = harness.same_bytes(*[os.path.join(tree, file) for tree in trees])
         tally.check("%s: %s twice the same" % (title, file), same)
+    loaded = [open(path, encoding="utf-8").read() for path in glob.glob(trees[1] + "-loads.*")]
+    tally.check(title + ": kept kernels are taken without LLVM", loaded and not any("libLLVM" in text for text in loaded))
     source = os.path.join(trees[0], "trainer.c")
     with open(source, encoding="utf-8") as file:
         text = file.read()

@@ -9,6 +9,7 @@
 #ifndef ZPLAN_RT_H
 #define ZPLAN_RT_H
 
+#include <zplan/product_tile.h>
 #include <zplan/rt_tables.h>
 
 /* ---- context: fields that generated code reads ---- */
@@ -69,9 +70,8 @@ const void *zpr_numbers(zpr *c, int input, int64_t mb);
 
 /* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of
  * zpr_stage.products holds one of either operand and one of the result. */
-enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 #define ZPR_PRODUCT_BYTES                                                                                              \
-  (((int64_t)ZPR_PRODUCT_M * ZPR_PRODUCT_K + ZPR_PRODUCT_K * ZPR_PRODUCT_N + ZPR_PRODUCT_M * ZPR_PRODUCT_N) * 4)
+  (((int64_t)ZPK_PRODUCT_M * ZPK_PRODUCT_K + ZPK_PRODUCT_K * ZPK_PRODUCT_N + ZPK_PRODUCT_M * ZPK_PRODUCT_N) * 4)
 /* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). With 16 bits nothing
  * is added. */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,

@@ -289,6 +289,8 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   const char *model_hash; /* of its operations, whatever the plan; NULL: not known */
   zpk_dtype dtype;
+  const char
+      *precision; /* as the language has it, where products of layers are in 8 or 4 bits; NULL: the dtype says all */
   int tensor, pipeline, data, zero;
   bool rounds_sums;       /* of gradients over data ranks, once to bf16, where they leave a node. Gradients are f32 */
   bool stochastic_sums;   /* of gradients over micro-batches: the shard is bf16, additions are rounded stochastically */
