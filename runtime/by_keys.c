@@ -72,7 +72,7 @@ static zpk_attention_args args_of(const zpr *c, const zpk_attention_args *a, con
   return one;
 }
 
-/* Of half h of sample b: its own keys, and those before it. */
+/* What half h of sample b sees: its own keys, and those before it. */
 static pair own_keys(const halves *x, int64_t b, int h) {
   int64_t at = h == 0 ? x->me : x->ranks + x->me;
   return (pair){(2 * b + h) * x->rows, (2 * b * x->ranks + at) * x->rows, x->rows, true};

@@ -40,8 +40,8 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
   return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
-/* Of half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of these
- * queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
+/* Room for half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of
+ * these queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
 int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
   enum { ALIGN = 16 };
   if (node->attr.parts <= 1) return 0;

@@ -74,8 +74,8 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
       break;
     }
     choice.microbatch = b;
-    for (int by_keys = 0; by_keys <= (zp_context_ranks(&choice) > 1); by_keys++) {
-      if (zp_context_ranks(&choice) > 1 && !zp_limit_allows(&c->context_by, by_keys)) continue;
+    for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) { /* why heads cannot be is said last */
+      if (!zp_may_exchange(s->in->spec, &choice, by_keys)) continue;
       choice.by_keys = by_keys;
       measure_sequence(s, choice, &all);
     }

@@ -290,9 +290,8 @@ static void try_sequence(zp_search_progress *progress, zp_choice choice) {
 }
 
 static void try_context_by(zp_search_progress *progress, zp_choice choice) {
-  const zp_limit *limit = &progress->in->constraints->context_by;
-  for (int by_keys = 0; by_keys <= (zp_context_ranks(&choice) > 1); by_keys++) {
-    if (zp_context_ranks(&choice) > 1 && !zp_limit_allows(limit, by_keys)) continue;
+  for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) {
+    if (!zp_may_exchange(progress->in->spec, &choice, by_keys)) continue;
     choice.by_keys = by_keys;
     try_sequence(progress, choice);
   }
