@@ -37,16 +37,30 @@ plans against the search|2|8|python3 tests/fuzz/plans.py --count 384000 --instan
 faults of every call|2|16|python3 tests/fault/calls.py --every 1
 keys of configurations|1|16|python3 tests/interop/config_keys.py --all
 command|1|8|python3 tests/verify/command.py
-counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(counts|work)\$
-searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|least_parts))\$
+counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(search_(counts|work)|capacity|first_screen)\$
+searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|idle|least_parts|robust|room|stages))\$
 texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(kernels_cuda_(nvrtc|scores|pairs|lengths|stretch)|rowprog_cuda|cuda_compile)\$
 code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_rowprog_(llvm|targets)\$
+other unit tests|2|16|ctest --test-dir build/release --output-on-failure -E ^test_(search_.*|answers|capacity|first_screen|kernels_cuda_(nvrtc|scores|pairs|lengths|stretch)|rowprog_(cuda|llvm|targets)|cuda_compile)\$
 emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
 mixed precision|1|16|python3 tests/diff/bf16.py
 products of 8 bits|1|16|python3 tests/diff/float8.py
 fp16 and its loss scale|1|16|python3 tests/diff/fp16.py
+sums of gradients|1|16|python3 tests/diff/sums.py
+sums in 16 bits|1|16|python3 tests/diff/stochastic_sums.py
+sums rounded between nodes|1|16|python3 tests/diff/rounded_sums.py
+1-bit Adam|1|16|python3 tests/diff/one_bit.py
+switch of 1-bit Adam|1|16|python3 tests/diff/freeze.py
+values of 1-bit Adam|1|16|python3 tests/diff/one_bit_values.py
+averages|1|16|python3 tests/diff/ema.py
+frozen parameters|1|16|python3 tests/diff/frozen.py
+resume|1|16|python3 tests/diff/resume.py
+images|1|16|python3 tests/diff/images.py
+examples|1|16|python3 tests/diff/examples.py
+faults|1|16|python3 tests/fault/faults.py
+GPU pack|1|16|python3 tests/gpu/test_pack.py
 offload|1|16|python3 tests/diff/offload.py
 schedules|1|16|python3 tests/diff/schedules.py
 ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
@@ -62,6 +76,8 @@ sparse attention|1|16|python3 tests/diff/sparse.py
 recomputation|1|16|python3 tests/diff/recompute.py
 values off the device|1|16|python3 tests/diff/offload_values.py --all
 optimizers|1|16|python3 tests/diff/optimizers.py --all
+plan files|1|8|python3 tests/verify/tamper.py --mutations 400
+edited orders|1|16|python3 tests/verify/orders.py
 plan-only build|1|8|python3 tests/verify/plan_only.py --build
 style|1|16|python3 tests/style/style.py
 damaged inputs|1|64|python3 tests/fuzz/inputs.py --seconds 1800

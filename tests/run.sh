@@ -6,7 +6,8 @@
 #   tests/run.sh [--no-dev] [--quick] [--whole]        a line a part: checks, seconds, and seconds of processor time
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
 #     --quick     fewer layouts: every value of every axis once
-#     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py)
+#     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py);
+#                 whole unit tests; otherwise of those that take long a third or a sixth by turns (tests/CMakeLists.txt)
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -38,6 +39,15 @@ export ZPLAN_CALIBRATION=none # plans do not depend on the machine; verify/calib
 # Kernels that several parts have are compiled once (tests/support/harness.py).
 export KEPT_OBJECTS="$root/build/test-objects"
 rm -rf "$KEPT_OBJECTS" && mkdir "$KEPT_OBJECTS" || exit 1
+
+# Debian's python3 has NumPy, and is started in a tenth of the time that one takes which a script looks for (pyenv) and whose packages run
+# code at every start. What parts import is compiled once.
+python=/usr/bin/python3
+"$python" -c 'import numpy' 2>/dev/null || python=$(python3 -c 'import sys; print(sys.executable)') || exit 1
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$root/build/test-bytecode"
+# shellcheck disable=SC2317 # called through part, in the background
+python3() { exec "$python" "$@"; }
 
 # Whose turn it is follows from the commit, so that what failed fails again.
 export ZPLAN_TURN=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % turns))/$turns
@@ -130,7 +140,7 @@ reference|python3 tests/verify/reference.py
 language server|python3 tests/verify/lsp.py
 grammar of editors|python3 tests/verify/grammar.py
 plan-only build|python3 tests/verify/plan_only.py
-plan files|python3 tests/verify/tamper.py
+plan files|python3 tests/verify/tamper.py --mutations 12
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py

@@ -140,18 +140,17 @@ typedef struct zp_module_spec {
   const zp_row_program *const *program;
   const char *const *symbol;
   const char *cpu, *features; /* NULL: this host's */
-  const char *kept;           /* folder of modules compiled before; NULL: none */
 } zp_module_spec;
 typedef struct zp_compiled_module {
   const char *object, *ir; /* ELF; readable text */
   size_t object_bytes;
 } zp_compiled_module;
-/* false with *error when LLVM refuses, or the folder cannot be written. All arena. */
+/* false with *error when LLVM refuses. All arena. */
 bool zp_module_compile(zp_arena *arena, const zp_module_spec *spec, zp_compiled_module *module, const char **error);
 
 /* ---- kept.c ---- */
-/* Where a folder keeps the module that is compiled from a text: a path without its suffix. */
-const char *zp_kept_base(zp_arena *arena, const char *folder, const char *text);
+/* Where a folder keeps a module: a path without its suffix. NULL: this system does not say what decides about it. */
+const char *zp_kept_base(zp_arena *arena, const char *folder, const zp_module_spec *spec);
 bool zp_kept_read(zp_arena *arena, const char *base, zp_compiled_module *module); /* false: it is not there */
 bool zp_kept_write(zp_arena *arena, const char *base, const zp_compiled_module *module, const char **error);
 

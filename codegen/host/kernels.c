@@ -18,9 +18,12 @@ bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *feature
   zp_module_spec spec = {.dtype = set->dtype, .count = n, .program = program, .symbol = symbol};
   spec.cpu = cpu;
   spec.features = features;
-  spec.kept = kept;
   zp_compiled_module module = {0};
-  if (!zp_module_compile(set->arena, &spec, &module, error)) return false;
+  const char *base = kept ? zp_kept_base(set->arena, kept, &spec) : NULL;
+  if (!base || !zp_kept_read(set->arena, base, &module)) {
+    if (!zp_module_compile(set->arena, &spec, &module, error)) return false;
+    if (base && !zp_kept_write(set->arena, base, &module, error)) return false;
+  }
   if (ir_path && !zp_write_file(set->arena, ir_path, module.ir, strlen(module.ir), error)) return false;
   return zp_write_file(set->arena, object_path, module.object, module.object_bytes, error);
 }

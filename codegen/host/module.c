@@ -140,22 +140,13 @@ static bool compile(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machine, z
   return emit_object(arena, e, machine, module, error);
 }
 
-/* The text names target and features; what else decides about the object is added. */
-static const char *kept_base(zp_arena *arena, const zp_emit *e, const char *folder) {
-  unsigned major, minor, patch;
-  LLVMGetVersion(&major, &minor, &patch);
-  return zp_kept_base(arena, folder, zp_format(arena, "%u.%u.%u %s\n%s", major, minor, patch, pipeline, text_of(e)));
-}
-
 bool zp_module_compile(zp_arena *arena, const zp_module_spec *spec, zp_compiled_module *module, const char **error) {
   target t = {0};
   if (!open_target(arena, spec, &t, error)) return false;
   zp_emit e = {.arena = arena};
   open_module(&e, spec, &t);
   for (int i = 0; i < spec->count; i++) zp_emit_function(&e, spec->program[i], spec->symbol[i]);
-  const char *kept = spec->kept ? kept_base(arena, &e, spec->kept) : NULL;
-  bool ok = kept && zp_kept_read(arena, kept, module);
-  if (!ok) ok = compile(arena, &e, t.machine, module, error) && (!kept || zp_kept_write(arena, kept, module, error));
+  bool ok = compile(arena, &e, t.machine, module, error);
   LLVMDisposeBuilder(e.builder);
   LLVMDisposeModule(e.module);
   LLVMContextDispose(e.context);

@@ -127,12 +127,13 @@ def experts(model):
 
 def check_layouts(suite):
     references = {}
-    for model, more in MODELS:
+    for number, (model, more) in enumerate(MODELS):
         one = case(model, 1, 1, 1, more)
         want = references[model, one.reference] = suite.train(one)
         trainings.sanity(suite.tally, one.name, want)
-        suite.compare("%sone rank against f64" % experts(model), want, suite.train(case(model, 1, 1, 1, more, precision="fp64")),
-                      share(model), "f64 " + model)
+        if harness.my_turn(number, len(MODELS)):
+            suite.compare("%sone rank against f64" % experts(model), want, suite.train(case(model, 1, 1, 1, more, precision="fp64")),
+                          share(model), "f64 " + model)
     for one in trainings.in_turn(CPU):
         suite.compare("%slayouts" % experts(one.model), suite.train(one), references[one.model, one.reference], share(one.model), one.name)
     twins = {}
@@ -153,13 +154,13 @@ def check_gpu(suite):
         if (one.model, one.reference) not in references:
             references[one.model, one.reference] = suite.train(one._replace(settings=one.reference), cuda.STEPS)
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), references[one.model, one.reference], GPU_SHARE, "GPU " + one.name)
-    # A bias's gradient, keys of another sequence and masks of dropout on tensor cores.
-    t5 = small("t5", 2, 1, 1, {"model.layers": 1}, recompute="full")
-    suite.compare("T5, emulated GPU", suite.train(t5, 1, cuda.GPU), suite.train(small("t5", 1, 1, 1, {"model.layers": 1}), 1), GPU_SHARE,
-                  "GPU " + t5.name)
-    # Without dropout a product adds the residual, too; two micro-batches add to a bias's gradient.
-    one = small("gpt", 1, 1, 1, {"dropout": 0.0}, microbatch=4)
-    suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), suite.train(one, cuda.STEPS), GPU_SHARE, "GPU " + one.name)
+    if harness.my_turn(0, 2):  # a bias's gradient, keys of another sequence and masks of dropout on tensor cores
+        t5 = small("t5", 2, 1, 1, {"model.layers": 1}, recompute="full")
+        suite.compare("T5, emulated GPU", suite.train(t5, 1, cuda.GPU), suite.train(small("t5", 1, 1, 1, {"model.layers": 1}), 1), GPU_SHARE,
+                      "GPU " + t5.name)
+    if harness.my_turn(1, 2):  # without dropout a product adds the residual, too; two micro-batches add to a bias's gradient
+        one = small("gpt", 1, 1, 1, {"dropout": 0.0}, microbatch=4)
+        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), suite.train(one, cuda.STEPS), GPU_SHARE, "GPU " + one.name)
 
 
 # ---- master weights ----
@@ -191,10 +192,10 @@ def bits(x):
 def check_resume(suite, want):
     """One rank and sharded parameters in two halves, and what another layout goes on with."""
     one, sharded = case("gpt", 1, 1, 1), case("gpt", 1, 1, 2, zero=3)
-    halves = (("same", one, one, want), ("same sharded", sharded, sharded, suite.train(sharded)),
+    halves = (("same", one, one, want), ("same sharded", sharded, sharded, suite.train(sharded) if harness.my_turn(1, 3) else want),
               ("other", one, case("gpt", 2, 1, 2, zero=1), want), ("sharded", one, case("gpt", 1, 2, 2, zero=2), want),
               ("other, from sharded", sharded, one, want))
-    for name, first, then, want in halves:
+    for name, first, then, want in (half for number, half in enumerate(halves) if harness.my_turn(number, 3)):
         place = os.path.join(suite.folder, "resume-" + name)
         suite.train(first, HALF, (), place)
         got = resume(suite, then, place)

@@ -100,21 +100,24 @@ def check_start(tally, folder):
 
 
 def check_optimizers(tally, folder, verbose):
-    for optimizer in ("adam(lr = 3e-3, weight_decay = 0.1)", "sgd(lr = 3e-2, momentum = 0.8)", "sgd(lr = 3e-2)", "lion(lr = 3e-4)", "lamb(lr = 3e-3)"):
-        for precision, more in (("fp64", ()), ("mixed_bf16", GPU if optimizer.startswith("sgd") else ()), *((("fp64", GPU),) if optimizer.startswith("l") else ())):
-            place = os.path.join(folder, "optimizer")
-            got = train(case(1, 1, 1, precision, words=more), place, words_of(optimizer))
-            name = " ".join((optimizer, precision) + more[2:])
-            if tally.check(name + " runs", not got.error, got.error or ""):
-                check_formula(tally, name, place, EXACT if precision == "fp64" else F32)
-            shutil.rmtree(place)
+    cases = [(optimizer, precision, more) for optimizer in ("adam(lr = 3e-3, weight_decay = 0.1)", "sgd(lr = 3e-2, momentum = 0.8)", "sgd(lr = 3e-2)", "lion(lr = 3e-4)", "lamb(lr = 3e-3)")
+             for precision, more in (("fp64", ()), ("mixed_bf16", GPU if optimizer.startswith("sgd") else ()), *((("fp64", GPU),) if optimizer.startswith("l") else ()))]
+    for optimizer, precision, more in trainings.in_turn(cases, values=set):
+        place = os.path.join(folder, "optimizer")
+        got = train(case(1, 1, 1, precision, words=more), place, words_of(optimizer))
+        name = " ".join((optimizer, precision) + more[2:])
+        if tally.check(name + " runs", not got.error, got.error or ""):
+            check_formula(tally, name, place, EXACT if precision == "fp64" else F32)
+        shutil.rmtree(place)
 
 
 def check_frozen(tally, folder):
     """What is not trained has no average."""
     frozen = ("--set", 'train.frozen=["wte", "*.bias"]')
-    for name, one in (("one rank", case(1, 1, 1, words=frozen)), ("data 2, ZeRO 3", case(1, 1, 2, zero=3, words=frozen)),
-                      ("pipeline 2 in bf16", case(1, 2, 1, "mixed_bf16", words=frozen)), ("an emulated GPU", case(1, 1, 1, words=frozen + GPU))):
+    for number, (name, one) in enumerate((("one rank", case(1, 1, 1, words=frozen)), ("data 2, ZeRO 3", case(1, 1, 2, zero=3, words=frozen)),
+                                          ("pipeline 2 in bf16", case(1, 2, 1, "mixed_bf16", words=frozen)), ("an emulated GPU", case(1, 1, 1, words=frozen + GPU)))):
+        if not harness.my_turn(number, 4):
+            continue
         place = os.path.join(folder, "frozen")
         got = train(one, place, words_of())
         if tally.check("%s with frozen parameters runs" % name, not got.error, got.error or ""):
@@ -124,7 +127,9 @@ def check_frozen(tally, folder):
 
 def check_weights(tally, folder):
     """The weights do not know of their average."""
-    for precision, words in (("fp32", ()), ("mixed_bf16", ()), ("fp32", GPU)):
+    for number, (precision, words) in enumerate((("fp32", ()), ("mixed_bf16", ()), ("fp32", GPU))):
+        if not harness.my_turn(number, 3):
+            continue
         places = [os.path.join(folder, name) for name in ("with", "without")]
         for place, ema in zip(places, (EMA, 0)):
             train(case(1, 1, 1, precision, words=words), place, words_of(ema=ema))
@@ -192,7 +197,7 @@ def check_layouts(tally, folder, verbose):
     want = train(case(1, 1, 1), reference, words_of())
     check_formula(tally, "one rank", reference, EXACT)
     check_torch(tally, reference)
-    for i, one in enumerate(LAYOUTS):
+    for i, one in enumerate(trainings.in_turn(LAYOUTS)):
         place, name = os.path.join(folder, "layout%d" % i), " ".join((one.name,) + one.words[2:])
         got = train(one, place, words_of())
         if not tally.check(name + " runs", not got.error, got.error or ""):
@@ -213,7 +218,9 @@ def check_layouts(tally, folder, verbose):
 # ---- going on ----
 
 def check_resume(tally, folder):
-    for precision in ("fp32", "mixed_bf16"):
+    for number, precision in enumerate(("fp32", "mixed_bf16")):
+        if not harness.my_turn(number, 2):
+            continue
         whole, parts = (os.path.join(folder, name + precision) for name in ("whole", "parts"))
         one = case(1, 1, 2, precision, zero=1)
         train(one, whole, words_of())
@@ -270,7 +277,7 @@ def check_uses(tally, folder):
     swap(plain)
     asked = {"eval": ("--data", TEXT, "--json"), "sample": ("--prompt", "zplan ", "--tokens", 12, "--json")}
     for verb, words in asked.items():
-        got, want, other = (harness.zplan(verb, source, *words, *more, "-o", os.path.join(folder, "look")) for source, more in
+        got, want, other = (harness.zplan(verb, source, *words, *more, "-o", os.path.join(folder, "look"), env=trainings.ENVIRONMENT) for source, more in
                             ((checkpoint, ("--ema",)), (plain, ()), (checkpoint, ())))
         tally.check("%s --ema looks at the average" % verb, got.status == want.status == 0 and got.out == want.out, got.tail() + want.tail())
         tally.check("%s without it does not" % verb, other.status == 0 and (verb != "eval" or other.out != got.out), other.tail())

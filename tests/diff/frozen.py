@@ -56,9 +56,14 @@ def layouts(words, model="gpt"):
     )
 
 
+class Chosen(trainings.Suite):
+    """Of a table that main() has made of all of them by turns."""
+    values = staticmethod(lambda one: {one.name})
+
+
 def own(words, jobs, table, folder, tally, verbose):
     os.makedirs(folder)
-    suite = trainings.Suite(table, folder, jobs, verbose, bounds=F32_BOUNDS, steps=STEPS, reference_words=words, tally=tally,
+    suite = Chosen(table, folder, jobs, verbose, bounds=F32_BOUNDS, steps=STEPS, reference_words=words, tally=tally,
                             emulated_steps=EMULATED)
     suite.run()
 
@@ -159,7 +164,9 @@ def check_counts(tally):
 
 def check_resume(tally, folder):
     """From one rank to ZeRO 3 on two, half way."""
-    for words, name in ((LORA, "adapters"), (FROZEN, "frozen")):
+    for number, (words, name) in enumerate(((LORA, "adapters"), (FROZEN, "frozen"))):
+        if not harness.my_turn(number, 2):
+            continue
         whole, place = (os.path.join(folder, name + which) for which in ("-whole", "-half"))
         one, other = case(1, 1, 1, words), case(1, 1, 2, words, zero=3)
         os.makedirs(whole), os.makedirs(place)
@@ -217,13 +224,19 @@ def main():
         check_refusals(tally)
         check_counts(tally)
         check_first_loss(tally, folder)
-        for i, (words, model) in enumerate(((LORA, "gpt"), (FROZEN, "gpt"), (LLAMA_LORA, "llama"), (HEAD, "gpt"), (MOE_LORA, "moe"))):
+        kinds, tables = ((LORA, "gpt"), (FROZEN, "gpt"), (LLAMA_LORA, "llama"), (HEAD, "gpt"), (MOE_LORA, "moe")), []
+        for i, (words, model) in enumerate(kinds):
             table = layouts(words, model)[(slice(None), slice(0, None, 2), slice(1, None, 3), slice(0, 5, 2), slice(0, 8, 4))[i]]  # each layout, and some with other words
             if i == 0:
                 table += (case(1, 1, 2, words + GPU, model, zero=3, precision="fp32"), case(1, 1, 1, words + GPU, model, precision="mixed_bf16"))
-            own(words, options.jobs, table, os.path.join(folder, "%d" % i), tally, options.verbose)
-        for words, model in ((LORA, "gpt"), (FROZEN, "gpt")):
-            check_bytes(tally, folder, model, words)
+            tables += [(i, len(words), one) for one in table]
+        # Every kind, and every setting with some kind.
+        due = trainings.in_turn(tables, values=lambda entry: {entry[0], (entry[2].model, entry[2].group), *map(str, entry[2].settings), entry[2].words[entry[1]:]})
+        for i, (words, _) in enumerate(kinds):
+            own(words, options.jobs, [one for k, _, one in due if k == i], os.path.join(folder, "%d" % i), tally, options.verbose)
+        for number, (words, model) in enumerate(((LORA, "gpt"), (FROZEN, "gpt"))):
+            if harness.my_turn(number, 2):
+                check_bytes(tally, folder, model, words)
         check_resume(tally, folder)
         return tally.finish()
 

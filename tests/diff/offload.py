@@ -153,10 +153,18 @@ def not_rounded(folder):
     return None
 
 
+def values_of(one):
+    """What leaves for which tier; how many eighths of it stand for all or a part."""
+    kept, homes = homes_of(dict(one.settings))
+    return {(one.model, one.group), one.words, *((key, str(value)) for key, value in kept.items() if key not in ("batch", "microbatch")),
+            *((state, home["tier"]) for state, home in homes.items()), *(home["eighths"] == 8 for home in homes.values())}
+
+
 class Offloads(trainings.Suite):
     """References are trained as ever, all others from a plan's file."""
     ends = {}  # what a run says at its end: {settings: event}
     always = TABLE[:5]
+    values = staticmethod(values_of)
 
     def run_job(self, job):
         number, (model, settings, words) = job
@@ -290,7 +298,9 @@ def check_disks(tally, folder):
 def check_resume(tally, folder):
     """1 + 2 steps without and with offload, both ways, are 3 steps that one CPU rank does."""
     here, here_plan = prepared(folder, "here", {})
-    for name, homes in (("whole", {"optimizer": "host:8", "gradients": "host:8"}), ("disk", {"optimizer": "nvme:5"})):
+    for number, (name, homes) in enumerate((("whole", {"optimizer": "host:8", "gradients": "host:8"}), ("disk", {"optimizer": "nvme:5"}))):
+        if not harness.my_turn(number, 2):
+            continue
         left, left_plan = prepared(folder, "left_" + name, homes)
         whole, other = os.path.join(folder, "3_" + name), None
         for first, second in ((here_plan, left_plan), (left_plan, here_plan)):

@@ -8,7 +8,7 @@
    optimizer state alongside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
    Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
    peak, bytes between ranks and bytes between device, host and disk are the plan's.
-2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
+2. The same plans with everything on the device, every second one by turns, write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
    too, the host updates, or adds and squares, and rounds differently, and shards that are whole pages end elsewhere: then the bounds alone hold.)
 3. Bytes that parameters move, computed again from their number.
 4. A run with offload continues one without, and the other way round: to the last byte, but for gradients, which the host adds.
@@ -116,13 +116,15 @@ class Values(offload.Offloads):
         homes = offload.homes_of(dict(one.settings))[1]
         if not result.error and not {"optimizer", "gradients"} & set(homes) and not shares_pages(one.settings):
             key = (one.model, on_device(one.settings))
+            if key not in self.twins and one not in self.always and not harness.my_turn(TABLE.index(one) if one in TABLE else 0, 2):
+                return super().report(one, result)
             if key not in self.twins:
                 self.twins[key] = self.run_job((1000 + len(self.twins), (*key, one.words)))
             for name in FILES:
                 paths = [os.path.join(os.path.dirname(x.checkpoint), name) for x in (result, self.twins[key])]
                 same = all(map(os.path.exists, paths)) and harness.same_bytes(*paths)
                 self.tally.check("%s: %s as on the device" % (one.name, name), same, self.twins[key].error or "")
-        super().report(one, result)
+        return super().report(one, result)
 
 
 # ---- bytes ----
@@ -160,9 +162,11 @@ def check_resume(tally, folder):
     os.makedirs(whole)
     offload.run_plan(here_plan, whole, STEPS)
     _, both_plan = offload.prepared(folder, "both", {"params": "nvme:8", "gradients": "nvme:8"}, recompute="full")
-    for name, first, second in (("there", here_plan, left_plan), ("back", left_plan, here_plan),
-                                ("to disks", left_plan, disk_plan), ("from disks", disk_plan, here_plan),
-                                ("to both on disks", here_plan, both_plan), ("from both on disks", both_plan, here_plan)):
+    for number, (name, first, second) in enumerate((("there", here_plan, left_plan), ("back", left_plan, here_plan),
+                                                    ("to disks", left_plan, disk_plan), ("from disks", disk_plan, here_plan),
+                                                    ("to both on disks", here_plan, both_plan), ("from both on disks", both_plan, here_plan))):
+        if not harness.my_turn(number, 3):
+            continue
         place = os.path.join(folder, name)
         os.makedirs(place)
         for plan, steps, words in ((first, 1, ()), (second, STEPS, ("--resume",))):

@@ -12,7 +12,7 @@
 2. Layouts train what one rank does, within the bounds of tests/support/trainings.py: tensor, pipeline, ZeRO 1 to 3 (shards end inside parameters),
    an emulated GPU, optimizer state on its host, 1-bit Adam before and after its switch, 16 bits. --check-memory in all of them. Those whose
    elements are updated one by one share how layouts hand them out: AdamW is trained in every layout, Lion and Adan where shards end inside
-   parameters and on a GPU, and with --all in every layout, too.
+   parameters and on a GPU, and with --all in every layout, too. By turns, as trainings.in_turn has it.
 3. What is not understood is refused, and so are exports to programs that take no groups.
 """
 import argparse
@@ -189,9 +189,16 @@ def train(one, place, words):
     return trainings.train(one.model, dict(one.settings), place, STEPS, words + one.words)
 
 
+def due(families):
+    """Of layouts of all families those whose turn it is, and of every optimizer, degree, stage and place of state one."""
+    numbered = [(family[0], i, one) for family in families for i, one in enumerate(family[2])]
+    chosen = trainings.in_turn(numbered, values=lambda entry: trainings.values_of(entry[2]) | {entry[0]})
+    return [[one for i, one in enumerate(family[2]) if (family[0], i, one) in chosen] for family in families]
+
+
 def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt", more=None):
     reference = None
-    for i, one in enumerate((case(1, 1, 1, model=model, more=more),) + others):
+    for i, one in enumerate([case(1, 1, 1, model=model, more=more), *others]):
         place = os.path.join(folder, "%s%d_%d" % (optimizer, len(groups), i))
         got = train(one, place, words_of(optimizer, groups))
         name = "%s %s%s" % (optimizer, "groups " if groups else "", " ".join((one.name,) + one.words[2:]))
@@ -207,7 +214,9 @@ def check_family(tally, folder, optimizer, groups, others, verbose, model="gpt",
 def check_16_bits(tally, folder, verbose):
     """The master copy, by f32 moments."""
     one = case(1, 1, 2, "mixed_bf16", zero=1)
-    for optimizer in ("adamw", "adan", "lamb"):
+    for number, optimizer in enumerate(("adamw", "adan", "lamb")):
+        if not harness.my_turn(number, 3):
+            continue
         place = os.path.join(folder, "bf16" + optimizer)
         got = train(one, place, words_of(optimizer, GROUPS))
         if tally.check("bf16 %s runs" % optimizer, not got.error, got.error or ""):
@@ -259,6 +268,8 @@ def check_one_bit_lamb(tally, folder, verbose):
     """Steps by the formulas; in two parts on emulated GPUs, with ZeRO 1 on two stages of them, they are the same."""
     words = words_of("lamb", LLAMA_GROUPS, ", freeze_step = %d" % LAMB_FREEZE) + ("--set", "train.checkpoint.keep=%d" % STEPS)
     for zero in (0, 1):
+        if not harness.my_turn(zero, 2):
+            continue
         one, two = (case(1, stages, 2, model="llama", compress=True, zero=zero) for stages in (1, 1 + zero))
         name = "1-bit LAMB ZeRO %d" % zero
         place, parts = (os.path.join(folder, "one_bit_lamb%d%s" % (zero, what)) for what in ("", "_parts"))
@@ -406,18 +417,23 @@ def main():
     tally, by_element = harness.Tally(), slice(None) if options.all else slice(3, 5)
     with harness.Scratch() as folder:
         check_refusals(tally)
-        check_family(tally, folder, "adamw", GROUPS, layouts("gpt"), options.verbose)
-        check_family(tally, folder, "adam", GROUPS, (), options.verbose)
-        check_family(tally, folder, "sgd", GROUPS, (), options.verbose)
-        check_family(tally, folder, "adamw", (), (), options.verbose)
-        check_family(tally, folder, "lion", LLAMA_GROUPS, layouts("llama")[by_element], options.verbose, "llama")
-        check_family(tally, folder, "lamb", GROUPS, layouts("gpt")[:-1], options.verbose)
         scaled = {"model.n": 2, "model.corrected": False}  # biases of gates do not go with lamb
-        check_family(tally, folder, "lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, **scaled}),), options.verbose, "moe", scaled)
-        check_family(tally, folder, "adan", GROUPS, layouts("gpt")[by_element] + adan_layouts(), options.verbose)
+        families = (
+            ("adamw", GROUPS, layouts("gpt"), "gpt", None),
+            ("adam", GROUPS, (), "gpt", None),
+            ("sgd", GROUPS, (), "gpt", None),
+            ("adamw", (), (), "gpt", None),
+            ("lion", LLAMA_GROUPS, layouts("llama")[by_element], "llama", None),
+            ("lamb", GROUPS, layouts("gpt")[:-1], "gpt", None),
+            ("lamb", (), (case(1, 1, 4, zero=1, model="moe", more={"plan.expert": 2, **scaled}),), "moe", scaled),
+            ("adan", GROUPS, layouts("gpt")[by_element] + adan_layouts(), "gpt", None))
+        for (optimizer, groups, _, model, more), others in zip(families, due(families)):
+            check_family(tally, folder, optimizer, groups, others, options.verbose, model, more)
         check_adan(tally, folder)
-        check_resume(tally, folder, "lion", "llama", LLAMA_GROUPS, case(1, 1, 2, zero=2, model="llama"))
-        check_resume(tally, folder, "adan", "gpt", GROUPS, case(1, 1, 2, zero=3, words=GPU + offloaded("nvme", "optimizer")))
+        for number, goes_on in enumerate((("lion", "llama", LLAMA_GROUPS, case(1, 1, 2, zero=2, model="llama")),
+                                          ("adan", "gpt", GROUPS, case(1, 1, 2, zero=3, words=GPU + offloaded("nvme", "optimizer"))))):
+            if harness.my_turn(number, 2):
+                check_resume(tally, folder, *goes_on)
         check_state(tally)
         check_16_bits(tally, folder, options.verbose)
         check_one_bit(tally, folder, options.verbose)

@@ -121,7 +121,9 @@ def chain(tally, folder, name, model, layouts, alone=None):
 
 
 def threads_and_repeats(tally, folder):
-    for model, layout, threads in (("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3d2e2z1", 2)):
+    for number, (model, layout, threads) in enumerate((("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3d2e2z1", 2))):
+        if not harness.my_turn(number, 3):
+            continue
         name, again = "%s on %s again, threads %d" % (model, layout, threads), "again-%s-%s" % (model, layout)
         outcome, _ = train(folder, layout, again, STEPS, model, threads=threads)
         if check_run(tally, name, outcome):
@@ -129,7 +131,7 @@ def threads_and_repeats(tally, folder):
 
 
 def initial_weights(tally, folder):
-    for layout in ("one", "t2p2", "t3"):
+    for layout in ("one", *(layout for number, layout in enumerate(("t2p2", "t3")) if harness.my_turn(number, 2))):
         outcome, _ = train(folder, layout, "initial-" + layout, 0)
         if check_run(tally, "--steps 0 on %s" % layout, outcome):
             tally.check("initial weights of %s" % layout, same_checkpoint(folder, "initial-one", "initial-" + layout, 0))
@@ -187,7 +189,9 @@ def changes(tally, folder):
 
 def damaged(tally, folder):
     """The newest checkpoint is damaged: another is named, and goes on. On two ranks the last one reads the damaged tensor."""
-    for layout in ("one", "t2"):
+    for number, layout in enumerate(("one", "t2")):
+        if not harness.my_turn(number, 2):
+            continue
         name = "damaged-" + layout
         train(folder, layout, name, 4, words=saving(1))
         with open(file_of(folder, name, 4, FILES[0]), "r+b") as file:
@@ -210,13 +214,16 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("gpt", "sgd"), ("llama", "t2d2z1"), ("moe", "t3d2e2z1")):
+        by_turns = [one for number, one in enumerate((("gpt", "sgd"), ("llama", "t2d2z1"))) if harness.my_turn(number, 2)]
+        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), *by_turns, ("moe", "t3d2e2z1")):
             same_layout(tally, folder, layout, model)
         chain(tally, folder, "gpt", "gpt", CHAIN)
-        chain(tally, folder, "moe", "moe", EXPERT_CHAIN)
-        chain(tally, folder, "sgd", "gpt", ("sgd", "sgd-t2d2z1"), "sgd")  # a checkpoint without state
-        chain(tally, folder, "context", "gpt", CONTEXT_CHAIN, "four")
-        chain(tally, folder, "rows", "moe", ROWS_CHAIN, "rows")
+        for number, one in enumerate((("moe", "moe", EXPERT_CHAIN),
+                                      ("sgd", "gpt", ("sgd", "sgd-t2d2z1"), "sgd"),  # a checkpoint without state
+                                      ("rows", "moe", ROWS_CHAIN, "rows"),
+                                      ("context", "gpt", CONTEXT_CHAIN, "four"))):
+            if harness.my_turn(number, 2):
+                chain(tally, folder, *one)
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
         manifests(tally, folder)

@@ -111,10 +111,10 @@ def main():
         for precision in PRECISIONS:
             whole[precision] = suite.norm("one rank, at once", precision, (1, 1, 1), MANY, MANY)
             suite.compare("%s against f64" % precision, whole[precision], exact, ROUNDED)
-            for microbatch in (64, 1):
+            for microbatch in (64, 1) if harness.my_turn(PRECISIONS.index(precision), len(PRECISIONS)) else (64,):
                 name = "%s, micro-batches of %d" % (precision, microbatch)
                 suite.compare(name, suite.norm(name, precision, (1, 1, 1), MANY, microbatch), whole[precision], SAME)
-        for name, tensor, pipeline, data, settings, words in PLACES:
+        for name, tensor, pipeline, data, settings, words in trainings.in_turn(PLACES, values=lambda one: {*enumerate(one[1:4]), *one[4].items(), one[5]}):
             ranks = tensor, pipeline, data
             rounds = tensor > 1 or words
             want = suite.norm(name + ", at once", "mixed_bf16", ranks, FEW, FEW // data, settings, words) if rounds else whole["mixed_bf16"]

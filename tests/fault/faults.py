@@ -24,7 +24,7 @@ import harness  # noqa: E402
 
 MODEL = os.path.join(HERE, "tiny.dz")
 LAYOUTS = {1: (1, 1), 2: (1, 2), 4: (2, 2)}  # ranks: (tensor, pipeline)
-SEVERAL = (1, 2)  # ranks of what one rank or all of them find
+SEVERAL = (1, 2)  # ranks of what one rank or all of them find: by turns one of these, in every second test the other
 ERROR, USAGE, INFEASIBLE, FAILED, MEMORY, NO_TOOL = 1, 2, 3, 5, 8, 127  # driver/README.md
 STOP_SECONDS = 120  # a time-out, not a measurement: what ends at all ends within about a second
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
@@ -34,13 +34,14 @@ class Bench:
     """The folder of one test: trees are shared by all tests, the rest is new for each."""
 
     def __init__(self, tally, folder):
-        self.tally, self.folder, self.name = tally, folder, ""
+        self.tally, self.folder, self.name, self.number, self.several = tally, folder, "", 0, SEVERAL
 
     def path(self, *parts):
         return os.path.join(self.folder, "test", *parts)
 
-    def begin(self, name):
-        self.name = name
+    def begin(self, number, name):
+        self.number, self.name = number, name
+        self.several = [ranks for i, ranks in enumerate(SEVERAL) if harness.my_turn(number + i, len(SEVERAL))]
         shutil.rmtree(self.path(), ignore_errors=True)
         os.makedirs(self.path())
 
@@ -100,7 +101,7 @@ def write_shard(path, tokens, count=None):
 
 
 def data_missing(b):
-    for ranks in SEVERAL:
+    for ranks in b.several:
         outcome = b.train(ranks, 5, trainer=("--data", b.path("no_such.bin")))
         b.expect(outcome, ERROR, "error[Z0801]", "no_such.bin")
         b.expect_nothing_half_written()
@@ -108,7 +109,7 @@ def data_missing(b):
 
 def data_truncated(b):
     shard = write_shard(b.path("short.bin"), list(range(200)), count=5000)
-    for ranks in SEVERAL:
+    for ranks in b.several:
         b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0802]", "short.bin", "truncated", "5000 tokens")
 
 
@@ -126,7 +127,7 @@ def data_too_short(b):
 
 def data_beyond_vocabulary(b):
     shard = write_shard(b.path("wide.bin"), [7] * 40 + [300] + [7] * 200)
-    for ranks in SEVERAL:
+    for ranks in b.several:
         b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0803]", "wide.bin", "300", "token 40")
         b.expect_nothing_half_written()
 
@@ -138,7 +139,9 @@ def data_ends_in_mid_run(b):
     """An id too large, found at the second step: on the only rank, on all ranks, on those of the second replica. What was trained is kept."""
     shard = [7, 8] * 600
     shard[1 + 14 * 32] = 300  # the 15th sample: the second batch of 8 has those from the 9th on
-    for ranks, model in ((1, ()), (4, ()), (4, REPLICAS)):
+    for number, (ranks, model) in enumerate(((1, ()), (4, ()), (4, REPLICAS))):
+        if not harness.my_turn(number, 3):
+            continue
         path = write_shard(b.path("late.bin"), shard)
         log = ("--log", b.path("late.jsonl"))
         shutil.rmtree(b.path("ck"), ignore_errors=True)
@@ -273,7 +276,7 @@ def checkpoint_unwritable(b):
     blocker = b.path("file")
     with open(blocker, "w", encoding="ascii") as file:
         file.write("not a folder")
-    for ranks in SEVERAL:
+    for ranks in b.several:
         outcome = b.train(ranks, 5, trainer=("--checkpoint", os.path.join(blocker, "ck")))
         b.expect(outcome, ERROR, "error[Z0811]", "Not a directory")
     b.check("the file in the way is untouched", os.path.getsize(blocker) == len("not a folder"))
@@ -306,7 +309,7 @@ def checkpoint_full_disk(b):
         if not mounted:
             print("mounting is not permitted here: the full disk is tested as a file size limit only")
             return
-        for ranks in SEVERAL:
+        for ranks in b.several:
             os.makedirs(b.path("ck-disk", "ck"))
             os.symlink(b.path("ck-disk", "ck"), b.path("ck"))
             b.expect(b.train(ranks, 20), ERROR, "error[Z0811]", "No space left")
@@ -367,7 +370,7 @@ def one_more(file):
 
 
 def checkpoint_corrupt(b):
-    for ranks in SEVERAL:
+    for ranks in b.several:
         damaged(b, ranks, "model.safetensors", flip_byte, "corrupt", "checksum")
     damaged(b, 2, "optimizer.safetensors", cut, "corrupt", "bytes")
     damaged(b, 1, "manifest.json", scribble, "corrupt")
@@ -380,7 +383,7 @@ def checkpoint_corrupt(b):
 
 def checkpoints_of_another_run(b):
     """A run that is not told to goes neither on from them nor over them, and leaves the log alone, too."""
-    for ranks in SEVERAL:
+    for ranks in b.several:
         log = ("--log", b.path("log%d.jsonl" % ranks))
         b.train(ranks, 5, extra=log)
         b.expect(b.train(ranks, 2, extra=(*log, "--keep")), ERROR, "error[Z0815]", "step 5", "--resume", "--overwrite")
@@ -397,7 +400,7 @@ def checkpoints_of_another_run(b):
 
 def resumed_with_changes(b):
     """Another batch goes on and says so; another seed, or other data, only when told."""
-    for ranks, before in ((1, 2), (2, 1)):
+    for ranks, before in ((ranks, 3 - ranks) for ranks in b.several):
         b.train(before, 5)
         b.expect(b.train(ranks, 10, extra=("--resume",), model=("seed=7",)), ERROR, "error[Z0814]", "this run has 7", "--accept-changes")
         with open(b.path("other.txt"), "w", encoding="ascii") as file:
@@ -413,7 +416,7 @@ def resumed_with_changes(b):
 
 def two_runs_at_once(b):
     """In one folder of checkpoints, or with one log: the second is told who is there, and the first does not notice."""
-    for ranks in SEVERAL:
+    for ranks in b.several:
         first = Running(b, ranks)
         other = ("--log", b.path("other.jsonl"))
         b.expect(b.train(ranks, 5, extra=(*other, "--keep")), ERROR, "error[Z0817]", "pid ", os.uname().nodename)
@@ -430,7 +433,7 @@ def two_runs_at_once(b):
 
 def checkpoint_foreign(b):
     b.train(1, 5, model=("model.d=48",))
-    for ranks in SEVERAL:
+    for ranks in b.several:
         b.expect(b.train(ranks, 10, extra=("--resume",)), ERROR, "error[Z0813]", "h.0.attn.c_attn.bias", "[144]", "[96]")
         b.expect_nothing_half_written(5)
 
@@ -556,7 +559,9 @@ def rank_stopped(b):
 
 def stopped_and_terminated(b):
     """Asked to end, a rank that is stopped, and mpirun, go on and end as ever, with a checkpoint."""
-    for ranks, victim in ((1, None), (4, 1), (4, "mpirun")):
+    for number, (ranks, victim) in enumerate(((1, None), (4, 1), (4, "mpirun"))):
+        if not harness.my_turn(number, 3):
+            continue
         shutil.rmtree(b.path("ck"), ignore_errors=True)
         running = Running(b, ranks)
         process = running.rank_process(victim) if isinstance(victim, int) else harness.child_of(running.process.pid)
@@ -623,7 +628,7 @@ def interrupted(b, ranks, number, status=None):
 
 def interrupted_on_full_folder(b):
     """Asked to end, it cannot publish its checkpoint: that is what the exit status tells."""
-    for ranks in SEVERAL:
+    for ranks in b.several:
         shutil.rmtree(b.path("ck"), ignore_errors=True)
         running = Running(b, ranks, model=("checkpoint.every=1000000",))
         shutil.rmtree(b.path("ck"))
@@ -653,14 +658,14 @@ def terminate_four(b):
 
 def batch_system_warns(b):
     """SIGUSR1 asks for a checkpoint and an end that is no failure."""
-    for ranks in SEVERAL:
-        b.begin("batch_system_warns")
+    for ranks in b.several:
+        b.begin(b.number, b.name)
         interrupted(b, ranks, signal.SIGUSR1, status=0)
 
 
 def command_killed(b):
     """Nobody is left to stop the trainer then: it ends by itself."""
-    for ranks in SEVERAL:
+    for ranks in b.several:
         running = Running(b, ranks)
         session = running.process.pid
         running.process.kill()
@@ -673,7 +678,7 @@ def command_killed(b):
 # ---- the rest of the environment ----
 
 def log_unwritable(b):
-    for ranks in SEVERAL:
+    for ranks in b.several:
         outcome = b.train(ranks, 5, extra=("--log", os.path.join(MODEL, "log.jsonl")))  # below a regular file
         b.expect(outcome, ERROR, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
     os.mkfifo(b.path("pipe"))  # the model may be a stranger's, and names it
@@ -691,7 +696,7 @@ def not_finite(b):
 
 
 def wrong_trainer_option(b):
-    for ranks in SEVERAL:
+    for ranks in b.several:
         outcome = b.train(ranks, 5, trainer=("--bogus",))
         b.check("exit status 2", outcome.status == USAGE, "it was %d\n%s" % (outcome.status, outcome.tail()))
         b.check("says which", 'unknown option "--bogus"' in outcome.err, outcome.tail())
@@ -863,6 +868,10 @@ TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond
          calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,
          tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
+# Ways to end a training of four ranks, of which one of so many is tried by turns.
+ALIKE = {rank_killed: (0, 2), rank_stopped_and_killed: (0, 2), first_rank_killed: (1, 2), rank_crashes: (1, 2),
+         interrupt_four: (0, 3), terminate_four: (1, 3), hang_up_four: (2, 3)}
+
 
 def main():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so it would be in every trainer
@@ -873,8 +882,8 @@ def main():
     with harness.Scratch() as folder:
         bench = Bench(tally, folder)
         for test in TESTS:
-            if text in test.__name__:
-                bench.begin(test.__name__)
+            if text in test.__name__ and harness.my_turn(ALIKE.get(test, (0, 1))[0], ALIKE.get(test, (0, 1))[1]):
+                bench.begin(TESTS.index(test), test.__name__)
                 test(bench)
         return tally.finish()
 

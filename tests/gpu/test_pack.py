@@ -81,9 +81,10 @@ def check_findings(folder):
     shutil.copy(reference, reference + ".kept")
     with open(reference, encoding="utf-8") as file:
         rows = [line.split() for line in file]
-    for what, changed in (("a loss", [[n, "%.6f" % (float(loss) * 1.01), norm] for n, loss, norm in rows]),
-                          ("a norm", [[n, loss, "%.6f" % (float(norm) * 1.1)] for n, loss, norm in rows]),
-                          ("a loss that is no number, a step more", [[n, "null", norm] for n, loss, norm in rows] + [["3", "1", "1"]])):
+    others = (("a loss", [[n, "%.6f" % (float(loss) * 1.01), norm] for n, loss, norm in rows]),
+              ("a norm", [[n, loss, "%.6f" % (float(norm) * 1.1)] for n, loss, norm in rows]),
+              ("a loss that is no number, a step more", [[n, "null", norm] for n, loss, norm in rows] + [["3", "1", "1"]]))
+    for what, changed in (other for number, other in enumerate(others) if harness.my_turn(number, len(others))):
         with open(reference, "w", encoding="utf-8") as file:
             file.write("".join(" ".join(row) + "\n" for row in changed))
         folder.expect("other reference, " + what, folder.run("first", "trainings"), 1, r"2 passed, 1 failed", "^FAILED +bf16: ", "^passed +f32: ")

@@ -21,13 +21,16 @@ done
 if [ "$texts" -ne 1 ] || [ -z "$out" ] || ! command -v tcc >/dev/null 2>&1; then exec cc "$@" -O0 $gold; fi
 object=$out.$$.o
 trap 'rm -f "$object"' EXIT
-# Options that say what is read; those of warnings are gcc's.
+# Options that say what is read; those of warnings are gcc's, those behind -Xassembler are not the compiler's.
 compile() {
+  last=
   for word; do
     shift
-    case $word in
+    case $last$word in
     -I* | -D* | -std=*) set -- "$@" "$word" ;;
     esac
+    last=
+    [ "$word" != -Xassembler ] || last=$word
   done
   tcc -w "$@" -c "$text" -o "$object" 2>/dev/null
 }

@@ -178,11 +178,12 @@ class Suite:
 
     keep_trees = False  # until a training is reported
     always = ()  # trainings that are not left to other turns (in_turn)
+    values = staticmethod(values_of)  # of which each is trained at every commit
     optimized = ()  # precisions in which C is optimized, of every third training by turns
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None,
                  emulated_steps=None):
-        self.table, self.folder, self.jobs, self.verbose, self.learn_steps = in_turn(table, self.always), folder, jobs, verbose, learn_steps
+        self.table, self.folder, self.jobs, self.verbose, self.learn_steps = in_turn(table, self.always, values=self.values), folder, jobs, verbose, learn_steps
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
         self.tally, self.references, self.emulated_steps = tally or harness.Tally(), {}, emulated_steps
         self.largest = collections.defaultdict(lambda: (0.0, ""))

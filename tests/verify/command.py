@@ -345,8 +345,8 @@ def reasons(folder):
 def poor_use(folder):
     """More devices than the batch feeds: the longest term, and fewer that take hardly longer, planned for themselves."""
     plan = folder + "/poor.json"
-    model = [ROOT + "/examples/mixtral_8x7b.dz", "--set", "batch=32", "--set", "expert=1", "--set", "cut=layer", "--set", "zero=1", "--set", "schedule=1f1b"]
-    words = " ".join(check("poor use", [*model, "--gpus", "1024", "-o", plan], 0).stdout.split())
+    model = [ROOT + "/examples/mixtral_8x7b.dz", "--set", "batch=32", "--set", "expert=1", "--set", "cut=layer", "--set", "zero=1", "--set", "schedule=1f1b", "--set", "tensor=8"]
+    words = " ".join(check("poor use", [*model, "--gpus", "512", "-o", plan], 0).stdout.split())
     line = re.search("poor use ~[0-9]+% of the step is pipeline bubble; ([0-9]+) devices take ~([0-9.]+) times as long for ~([0-9.]+) times fewer", words)
     if not expect("poor use", line, words):
         return
@@ -410,7 +410,7 @@ train { model = g.gpt2  data = synthetic(seed = 1)  batch = 512  steps = 10  pre
 
 def idle_devices(folder):
     """A prime number of devices: what is used, what is left out, and who pays."""
-    plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
+    plan, model = folder + "/idle.json", NARROW[:-2]
     run = check("idle", [GPT1T, "--gpus", "797", *model, "-o", plan], 0, " of 797 used, ")
     with open(plan) as file:
         found = json.load(file)
