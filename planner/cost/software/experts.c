@@ -8,8 +8,8 @@
  * other gates choose, as many as their places touch. Both levels work at the same time. An all-to-all sends a copy for
  * every expert, and sorts before and after: two passes more over all copies, which are the only ones that a dispatcher
  * over nodes makes when it hands on.
- * In a node a call takes as long as its kernel and a constant; over nodes calls have a rate. Left out: that nodes out of
- * which more tokens come take longer.
+ * In a node a call takes as long as its kernel and a constant; over nodes calls have a rate. Left out: that nodes out
+ * of which more tokens come take longer.
  *
  * Alongside another micro-batch (Megatron-Core, overlap_moe_expert_parallel_comm) an exchange keeps some
  * multiprocessors and takes no other time.
