@@ -171,15 +171,15 @@ Test(validate_predict, allocator_reuses_what_is_large_enough) {
 
 /* Small LLaMA-like models tie their head: 16 layers of 67.1 million weights, a table of 268.4. */
 Test(validate_predict, printed_parameters_say_whether_the_head_is_tied) {
-  zp_measured run = {.layers = 16,
-                     .hidden = 2048,
-                     .heads = 32,
-                     .kv_heads = 32,
-                     .ffn = 8192,
-                     .vocab = 131072,
+  zp_measured run = {.shape.layers = 16,
+                     .shape.hidden = 2048,
+                     .shape.heads = 32,
+                     .shape.kv_heads = 32,
+                     .shape.ffn = 8192,
+                     .shape.vocab = 131072,
                      .seq = 4096,
-                     .gated = true,
-                     .rotary = true,
+                     .shape.gated = true,
+                     .shape.rotary = true,
                      .parameters = 1.34e9};
   double table = 131072.0 * 2048;
   int64_t tied = zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0}));
