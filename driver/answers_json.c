@@ -29,6 +29,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
     int64_t n = zp_choice_layers(c, s);
     zp_json_append_int(layers, n == ZP_ALL_LAYERS ? -1 : n);
   }
+  if (zp_context_ranks(c) > 1) zp_json_set_string(o, "context_by", c->by_keys ? "keys" : "heads");
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);
@@ -111,6 +112,30 @@ zp_json *zp_relaxations_json(const zp_relaxations *all) {
     set_candidate(o, &candidate);
   }
   return list;
+}
+
+zp_json *zp_poor_use_json(const zp_plan *plan, const zp_poor_use *poor) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "term", poor->term);
+  zp_json_set_real(o, "share", poor->term_s / plan->best.estimate.step_s);
+  if (poor->cause) zp_json_set_string(o, "cause", poor->cause);
+  if (poor->devices) {
+    zp_json *fewer = zp_json_set(o, "fewer_devices", zp_json_object());
+    zp_json_set_int(fewer, "devices", poor->devices);
+    zp_json_set_real(fewer, "times_longer", poor->times_longer);
+    zp_json_set_real(fewer, "times_fewer_hours", poor->times_fewer_hours);
+  }
+  zp_json *helps = zp_json_set(o, "helps", zp_json_array());
+  for (int i = 0; i < poor->helps.len; i++) {
+    const zp_help *help = &poor->helps.data[i];
+    zp_json *said = zp_json_append(helps, zp_json_object());
+    zp_json_set_string(said, "change", help->words);
+    if (help->option) zp_json_set_string(said, "option", help->option);
+    zp_json_set_real(said, "times_faster", help->times_faster);
+    zp_json_set_real(said, "mfu", help->best.estimate.mfu);
+    set_candidate(said, &help->best);
+  }
+  return o;
 }
 
 zp_json *zp_why_not_json(const zp_why_not *a) {

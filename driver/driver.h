@@ -370,6 +370,8 @@ zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
 /* The explanation of a plan that memory is short for. */
 zp_json *zp_miss_json(const zp_miss *miss);
 zp_json *zp_relaxations_json(const zp_relaxations *all);
+/* Why a plan makes little of its devices, and what would help. */
+zp_json *zp_poor_use_json(const zp_plan *plan, const zp_poor_use *poor);
 zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);

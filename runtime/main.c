@@ -146,21 +146,21 @@ static bool start_or_resume(zpr *c) {
 static void announce(zpr *c) {
   const zpr_program *p = c->program;
   static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16", [ZPK_F16] = "f16"};
-  const char *dtype = dtypes[p->dtype];
+  const char *dtype = dtypes[p->dtype], *precision = p->precision ? p->precision : dtype;
   char line[768];
   zpr_device_text text;
   zpr_device_describe(c, &text);
-  snprintf(
-      line, sizeof line,
-      "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
-      "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d, \"products\": "
-      "\"%s\"}",
-      c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor, p->pipeline,
-      p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c), text.products);
+  snprintf(line, sizeof line,
+           "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
+           "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"precision\": \"%s\", "
+           "\"threads\": %d, \"products\": "
+           "\"%s\"}",
+           c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
+           p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, precision, zpr_threads(c), text.products);
   zpr_log_event(c, line);
   /* Two lines, for screens of 80 columns. */
   zpr_log_note(c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s", p->name, c->ranks,
-               c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype);
+               c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, precision);
   zpr_log_note(c, "  %s, products by %s, from step %lld to %lld", text.device, text.products, (long long)c->step,
                (long long)c->state->options.steps);
   if (p->delayed)

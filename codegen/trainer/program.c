@@ -152,11 +152,14 @@ static void emit_shape(zp_emit *e, int losses) {
   bool lengths = tokens && e->model->inputs.data[e->model->inputs.len - 1].shape.rank == 1;
   zp_buf_line(out, "    .name = %s, .plan_hash = %s, .dtype = DTYPE,", zp_quote_c(e->arena, e->model->name),
               zp_quote_c(e->arena, zp_plan_hash(e->arena, e->program)));
+  zp_precision precision = e->plan->spec->train.precision;
+  if (zp_precision_recipe(precision)) zp_buf_line(out, "    .precision = \"%s\",", zp_precision_name(precision));
   zp_buf_line(out, "    .model_hash = %s,", zp_quote_c(e->arena, zp_model_hash(e)));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
   if (zp_context_ranks(c) > 1) zp_buf_line(out, "    .context = CONTEXT, .shared_inputs = %uu,", shared_inputs(e));
+  if (zp_context_ranks(c) > 1 && c->by_keys) zp_buf_line(out, "    .context_by_keys = true,");
   if (c->shard > 0) zp_buf_line(out, "    .shard = SHARD,");
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");

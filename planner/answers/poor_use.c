@@ -99,8 +99,9 @@ static const char *cause_of_compute(zp_arena *arena, const zp_plan *plan) {
   if (unlike) return unlike;
   if (e->hfu > AGAIN * e->mfu)
     return zp_format(arena, "~%.0f%% of what is computed is %s", 100 * (1 - e->mfu / e->hfu),
-                     zp_model_has_experts(plan->spec->model) ? "recomputation, and slots of experts that no token takes"
-                                                             : "recomputation: memory is short");
+                     zp_model_has_experts(plan->spec->model)
+                         ? "recomputation, and slots of experts that no token takes (`capacity = dropless` has none)"
+                         : "recomputation: memory is short");
   if (rows >= FEW_ROWS) return NULL;
   return zp_format(arena, "products have %lld rows: weights are read for little work", (long long)rows);
 }

@@ -10,6 +10,7 @@
 #include <zplan/constants.h>
 #include <zplan/cost.h>
 #include <zplan/moves.h>
+#include <zplan/product_tile.h>
 
 typedef struct pricer {
   const zp_lowered *lowered;
@@ -39,9 +40,8 @@ static zp_product_kind kind_of(const zp_node *node, bool forward) {
 /* CPU ranks round operands of 8 bits, a tile of an operand for every tile of the result that it goes into. The casts of
  * GPUs are the profile's (software/). */
 static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k) {
-  enum { TILE = 128 }; /* rows and columns: ZPR_PRODUCT_M, ZPR_PRODUCT_N */
   if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
-  double elements = m * k * ceil(n / TILE) + k * n * ceil(m / TILE);
+  double elements = m * k * ceil(n / ZPK_PRODUCT_N) + k * n * ceil(m / ZPK_PRODUCT_M);
   return elements * zp_cost_constant(ZP_COST_CPU_FLOAT8) / p->machine->flop_per_s;
 }
 

@@ -46,6 +46,20 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
   return NULL;
 }
 
+/* Products of 8 bits run at twice the rate of 16 bits, of 4 bits at 4 to 6 times (NVIDIA's data sheets of Hopper,
+ * Blackwell and Blackwell Ultra). */
+enum { RATE_8_BITS = 2, RATE_4_BITS = 6 };
+
+/* Why the figure cannot be of this GPU; NULL: it can. */
+static const char *above_peak(zp_arena *arena, const zp_measured *run, const zp_device *device) {
+  const char *precision = run->precision ? run->precision : "";
+  int times = strcmp(precision, "nvfp4") == 0 ? RATE_4_BITS : strstr(precision, "fp8") ? RATE_8_BITS : 1;
+  double peak = device->flop_per_s_half * times;
+  if (peak <= 0 || run->tflops <= peak) return NULL;
+  return zp_format(arena, "measured_tflops_per_gpu is above the GPU's peak: %.4g of %.4g TFLOP/s", run->tflops / 1e12,
+                   peak / 1e12);
+}
+
 static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
   int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : ZP_USUAL_NODE;
   zp_cluster c = {
@@ -242,6 +256,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
   const zp_device *device = library->device(library->user, name);
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
+  if ((p.why_not = above_peak(arena, &full, device))) return p;
   question q = {.arena = arena,
                 .run = &full,
                 .spec = spec_of(arena, &full, device, library),

@@ -201,7 +201,9 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   fill_recipe(arena, run);
   if (run->adapters)
     run->lora_rank = 16, run->lora_of = "qkv"; /* configs/llama/llama3_llm_finetune.py of v0.5.0; opened */
-  if (!run->precision) run->unlike = "the precision is not printed";
+  if (!run->precision)
+    run->unlike =
+        *printed ? zp_format(arena, "products in `%s` are not known", printed) : "the precision is not printed";
   fill_system(run);
   fill_data(run);
   run->zero = run->shard > 0 ? 3 : 1;

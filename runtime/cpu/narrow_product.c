@@ -77,7 +77,7 @@ static bool bf16_product(const zpr_product *p, float *tile) {
 
 /* ---- widened operands ---- */
 
-enum { M = ZPR_PRODUCT_M, N = ZPR_PRODUCT_N, K = ZPR_PRODUCT_K };
+enum { M = ZPK_PRODUCT_M, N = ZPK_PRODUCT_N, K = ZPK_PRODUCT_K };
 
 /* rows x cols of a matrix to a tile with leading dimension cols. */
 static void widen_tile(zpk_dtype dtype, const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {

@@ -22,6 +22,7 @@ Bounds, and what was measured on 30 November 2026:
 - text: mean loss of the last 10 of 60 steps within 0.02 of that of bf16 (7.2e-3), which has fallen by 2.8.
 """
 import collections
+import json
 import math
 import os
 import re
@@ -80,6 +81,8 @@ def train_text(tally, precision, folder):
                             env=trainings.ENVIRONMENT)
     if not tally.check("gpt_tiny in " + precision, outcome.status == 0, outcome.tail()):
         return None, ""
+    begin = json.loads(read_text(log).splitlines()[0])
+    tally.check("the log names " + precision, begin["dtype"] == "bf16" and begin["precision"] == (precision if precision in RECIPES else "bf16"), str(begin))
     return [record["loss"] for record in harness.read_log(log)[0]], "".join(read_text(os.path.join(tree, name)) for name in sorted(os.listdir(tree))
                                                                           if name.endswith(".c"))
 

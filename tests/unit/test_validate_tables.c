@@ -96,6 +96,17 @@ Test(validate_tables, experts_of_megatron_bridge) {
   cr_expect(strstr(zp_run_text(arena, biased), "mixtral_layer") && strstr(zp_run_text(arena, biased), "window = 1"));
 }
 
+/* A precision that is printed and not known is not one that is missing. */
+Test(validate_tables, unknown_precision_of_megatron_bridge) {
+  expect_left_out(BRIDGE
+                  "a.md,26.06 NeMo,Pre-Training Performance,LLAMA3_70B,DGX-GB200,64,INT3,256,1,8192,,2,4,1,5,n/a,,"
+                  "3828,1721\n",
+                  "products in `INT3` are not known");
+  expect_left_out(BRIDGE "a.md,26.06 NeMo,Pre-Training Performance,LLAMA3_70B,DGX-GB200,64,,256,1,8192,,2,4,1,5,n/a,,"
+                         "3828,1721\n",
+                  "the precision is not printed");
+}
+
 static void expect_malformed(const char *text, const char *words) {
   zp_measured_table *t = read_table(text);
   cr_assert_eq(t->malformed.len, 1, "a row with `%s` is taken", words);
