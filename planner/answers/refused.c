@@ -5,6 +5,8 @@
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
+#include <math.h>
+
 typedef enum rule {
   RULE_TENSOR,
   RULE_PIPELINE,
@@ -100,18 +102,19 @@ static bool count_ways(refusals *r) {
 
 static const char *neighbours(zp_arena *arena, int value, int devices) {
   int below = value, above = value;
+  if (value > devices) return zp_format(arena, "%d does", devices);
   while (below > 1 && devices % --below != 0) {
   }
   while (above < devices && devices % ++above != 0) {
   }
-  return value > devices ? zp_format(arena, "%d does", devices) : zp_format(arena, "%d and %d do", below, above);
+  return zp_format(arena, "%d and %d do", below, above);
 }
 
 /* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it, or is
  * larger. */
 static const char *pinned_product(const refusals *r) {
   zp_buf product = zp_buf_new(r->arena);
-  int64_t all = 1; /* of what is pinned */
+  double all = 1; /* of what is pinned; exact up to 2^53, far above any number of devices */
   int pins = 0, degrees = 0, last = 0, n = r->plan->devices;
   if (r->context > 1) {
     zp_buf_printf(&product, "context %d", r->context);
@@ -127,14 +130,14 @@ static const char *pinned_product(const refusals *r) {
     pins++;
     degrees++;
   }
-  if (pins == 0 || (degrees == 3 ? all == n : n % all == 0)) return NULL;
+  if (pins == 0 || (degrees == 3 ? all == n : fmod(n, all) == 0)) return NULL;
   if (!zp_uses_all(r->plan)) {
     if (all <= n) return NULL;
-    return zp_format(r->arena, "%s are %lld devices, and there are %d", product.data, (long long)all, n);
+    return zp_format(r->arena, "%s are %.15g devices, and there are %d", product.data, all, n);
   }
   if (pins == 1)
     return zp_format(r->arena, "%s does not divide %d devices; %s", product.data, n, neighbours(r->arena, last, n));
-  return zp_format(r->arena, "%s are %lld devices, which %s %d", product.data, (long long)all,
+  return zp_format(r->arena, "%s are %.15g devices, which %s %d", product.data, all,
                    degrees == 3 ? "is not" : "does not divide", n);
 }
 

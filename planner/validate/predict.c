@@ -36,14 +36,28 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
   zp_precision precision;
   if (!zp_gpu_device(run->gpu, run->gpu_memory_gb))
     return zp_format(arena, "unknown GPU `%s`, or its memory is not printed", run->gpu);
-  if (run->unlike) return run->unlike;
-  if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
+  if (run->shape.unlike) return run->shape.unlike;
+  if (!run->shape.layers || !run->shape.hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
   if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
   double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
   if ((double)run->batch / run->data / microbatch * run->pipeline > MOST_ACTIONS)
     return "more micro-batches than are simulated";
   return NULL;
+}
+
+/* Products of 8 bits run at twice the rate of 16 bits, of 4 bits at 4 to 6 times (NVIDIA's data sheets of Hopper,
+ * Blackwell and Blackwell Ultra). */
+enum { RATE_8_BITS = 2, RATE_4_BITS = 6 };
+
+/* Why the figure cannot be of this GPU; NULL: it can. */
+static const char *above_peak(zp_arena *arena, const zp_measured *run, const zp_device *device) {
+  const char *precision = run->precision ? run->precision : "";
+  int times = strcmp(precision, "nvfp4") == 0 ? RATE_4_BITS : strstr(precision, "fp8") ? RATE_8_BITS : 1;
+  double peak = device->flop_per_s_half * times;
+  if (peak <= 0 || run->tflops <= peak) return NULL;
+  return zp_format(arena, "measured_tflops_per_gpu is above the GPU's peak: %.4g of %.4g TFLOP/s", run->tflops / 1e12,
+                   peak / 1e12);
 }
 
 static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
@@ -70,7 +84,7 @@ static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device
                         const zp_run_library *library) {
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->model = zp_run_model(arena, run, library);
-  if (spec->model && run->experts) zp_model_route_evenly(spec->model);
+  if (spec->model && run->shape.experts) zp_model_route_evenly(spec->model);
   spec->cluster = cluster_of(run, device);
   spec->train = (zp_train){.batch = run->batch / (run->flushes > 1 ? run->flushes : 1),
                            .steps = 1,
@@ -124,7 +138,7 @@ static zp_choice degrees_of(const zp_measured *run) {
   bool says_keys = run->notes && strstr(run->notes, "cp_comm_type=all_gather");
   return (zp_choice){.tensor = run->tensor,
                      .by_keys = context > 1 && says_keys,
-                     .expert = run->experts && expert > 1 ? expert : 0,
+                     .expert = run->shape.experts && expert > 1 ? expert : 0,
                      .pipeline = run->pipeline,
                      .data = run->data * context,
                      .context = context > 1 ? context : 0,
@@ -158,7 +172,7 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
                 : zp_run_says(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
                                                            : ZP_RECOMPUTE_NONE;
   int64_t tables = q->software->cuts_units ? 2 : 0; /* which may be chunks of their own */
-  if (run->layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  if (run->shape.layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
       (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
@@ -189,7 +203,7 @@ static bool could_have_chunks(const question *q, int chunks, int64_t microbatch)
   const zp_measured *run = q->run;
   if (chunks == 1) return !run->interleaved || run->pipeline == 1;
   return (q->software->interleaves || run->interleaved) && run->pipeline > 1 &&
-         run->layers % ((int64_t)run->pipeline * chunks) == 0 &&
+         run->shape.layers % ((int64_t)run->pipeline * chunks) == 0 &&
          run->batch / (run->data * microbatch) % run->pipeline == 0;
 }
 
@@ -245,6 +259,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
   const zp_device *device = library->device(library->user, name);
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
+  if ((p.why_not = above_peak(arena, &full, device))) return p;
   question q = {.arena = arena,
                 .run = &full,
                 .spec = spec_of(arena, &full, device, library),
@@ -289,7 +304,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   p.predicted = true;
   zp_open_columns(arena, run, &full, &p);
   /* that no micro-batch fits is decided without knowing which it was; what would have fitted recomputed is not */
-  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
+  p.fit_open = !run->shape.layers || !run->shape.hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
                (!run->recompute && run->fits < 0 && !p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;

@@ -4,7 +4,6 @@
  * so. NVRTC takes 3 to 9 seconds a text: texts whose code another one has, too, wait for ZPLAN_LONG in the environment
  * (tests/long.sh), and those of tensor cores take turns. */
 #include "cuda_objects.h"
-#include "turn.h"
 #include "../../codegen/cuda/nvrtc_calls.h"
 
 /* The log of ptxas, which names registers and spills of every kernel. In the arena. `define`: NULL or an option. */
@@ -214,12 +213,8 @@ Test(kernels_cuda_nvrtc, mma_with_layouts) {
   skip_until_long(); /* smaller tiles, which take fewer registers, of the code below */
   check_mma("sm_80", 64, "-DZPD_BF16", true);
 }
-static void skip_until_turn(int i) {
-  if (!has_turn(i, 3)) cr_skip_test("the turn of another text of tensor cores");
-}
 
 Test(kernels_cuda_nvrtc, mma_dense) { /* takes most registers */
-  skip_until_turn(0);
   check_mma("sm_80", 256, "-DZPD_BF16", false);
 }
 Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
@@ -229,7 +224,6 @@ Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
 }
 
 Test(kernels_cuda_nvrtc, mma_with_all_options) {
-  skip_until_turn(1);
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
                                       NULL};
   check_options("sm_90",
@@ -239,7 +233,6 @@ Test(kernels_cuda_nvrtc, mma_with_all_options) {
 
 /* Where there is NVRTC 12. */
 Test(kernels_cuda_nvrtc, mma_of_volta) {
-  skip_until_turn(2);
   bool whole = getenv("ZPLAN_LONG") != NULL;
   check_mma("sm_70", 64, "-DZPD_F16", whole); /* whole: also on the tiles of layouts */
   if (whole) check_mma("sm_70", 128, "-DZPD_F16", false);

@@ -35,6 +35,19 @@ static void products_of_experts(zpr *c, bool accumulate, float *sum) {
   zpr_batched_wgrad(c, SAMPLES, 3, SLOTS, 1, 2, x, 1, x, 2, accumulate, sum); /* 12 times 1/16 */
 }
 
+static void product_of_8_bits(zpr *c, bool accumulate, float *sum) {
+  if (c->program->dtype == ZPK_BF16)
+    zpr_wgrad_float8(c, ZPK_E4M3, ZPK_E5M2, 2, 3, ROWS, filled(c, 0.5), 2, filled(c, 0.5), 3, accumulate, sum);
+  else
+    product(c, accumulate, sum); /* its operands are bf16's */
+}
+
+static void products_of_sorted_rows(zpr *c, bool accumulate, float *sum) {
+  enum { EXPERTS = 3 };
+  const int32_t first[EXPERTS] = {0, ROWS, 2 * ROWS};
+  zpr_ragged_wgrad(c, EXPERTS * ROWS, EXPERTS, 1, 2, filled(c, 0.5), 1, filled(c, 0.5), 2, first, accumulate, sum);
+}
+
 static void sum_rows(const zpk_row_args *args, int64_t begin, int64_t end, int64_t chunk) {
   float *partial = (float *)args->partial[0] + chunk * COUNT;
   for (int i = 0; i < COUNT; i++) partial[i] = (float)((double)(end - begin) * addend / ROWS);
@@ -77,7 +90,9 @@ static void units_buffer(zpr *c, bool accumulate, float *sum) {
 }
 
 static const place places[] = {{"product", product},
+                               {"product of 8 bits", product_of_8_bits},
                                {"products of experts", products_of_experts},
+                               {"products of sorted rows", products_of_sorted_rows},
                                {"column sums of a row kernel", column_sums},
                                {"table of words", table_of_words},
                                {"table of positions", table_of_positions},

@@ -5,6 +5,21 @@
 
 TestSuite(validate_predict, .init = setup, .fini = teardown);
 
+Test(validate_predict, no_gpu_is_faster_than_its_peak) {
+  static const char table[] = "id,source,year,layers,hidden,heads,vocab,seq,gpu,gpus_per_node,n_gpus,tp,pp,dp,micro_"
+                              "batch,global_batch,precision,measured_tflops_per_gpu\n"
+                              "f_a,s,2022,4,4096,32,51200,2048,A100-SXM4-80GB,8,16,1,1,16,1,16,%s,%s\n";
+  static const char *const rows[][2] = {{"fp16", "313"}, {"fp16", "311"}, {"bf16", "313"}};
+  for (int i = 0; i < 3; i++) {
+    zp_measured_table *t = read_table(zp_format(arena, table, rows[i][0], rows[i][1]));
+    zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], &(zp_run_library){.device = only_a100});
+    if (i == 1)
+      cr_expect(p.predicted, "%s", p.why_not);
+    else
+      cr_expect_str_eq(p.why_not, "measured_tflops_per_gpu is above the GPU's peak: 313 of 312 TFLOP/s");
+  }
+}
+
 /* Half the line rate's payload, said either way. */
 Test(validate_predict, measured_collectives_are_used) {
   const char *row = "f_a,s,2022,4,4096,32,51200,2048,A100-SXM4-80GB,8,300,25,16,1,1,16,1,16,fp16";
@@ -156,15 +171,15 @@ Test(validate_predict, allocator_reuses_what_is_large_enough) {
 
 /* Small LLaMA-like models tie their head: 16 layers of 67.1 million weights, a table of 268.4. */
 Test(validate_predict, printed_parameters_say_whether_the_head_is_tied) {
-  zp_measured run = {.layers = 16,
-                     .hidden = 2048,
-                     .heads = 32,
-                     .kv_heads = 32,
-                     .ffn = 8192,
-                     .vocab = 131072,
+  zp_measured run = {.shape.layers = 16,
+                     .shape.hidden = 2048,
+                     .shape.heads = 32,
+                     .shape.kv_heads = 32,
+                     .shape.ffn = 8192,
+                     .shape.vocab = 131072,
                      .seq = 4096,
-                     .gated = true,
-                     .rotary = true,
+                     .shape.gated = true,
+                     .shape.rotary = true,
                      .parameters = 1.34e9};
   double table = 131072.0 * 2048;
   int64_t tied = zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0}));
