@@ -37,10 +37,11 @@ plans against the search|2|8|python3 tests/fuzz/plans.py --count 384000 --instan
 faults of every call|2|16|python3 tests/fault/calls.py --every 1
 keys of configurations|1|16|python3 tests/interop/config_keys.py --all
 command|1|8|python3 tests/verify/command.py
-counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_search_(counts|work)\$
-searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|least_parts))\$
+counts of devices|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(search_(counts|work)|capacity|first_screen)\$
+searches of all instances|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(answers|search_(full|bounds|cuts|idle|least_parts|robust|room|stages))\$
 texts of GPUs|1|8|ctest --test-dir build/release --output-on-failure -R ^test_(kernels_cuda_(nvrtc|scores|pairs|lengths|stretch)|rowprog_cuda|cuda_compile)\$
 code by LLVM|1|8|ctest --test-dir build/release --output-on-failure -R ^test_rowprog_(llvm|targets)\$
+other unit tests|2|16|ctest --test-dir build/release --output-on-failure -E ^test_(search_.*|answers|capacity|first_screen|kernels_cuda_(nvrtc|scores|pairs|lengths|stretch)|rowprog_(cuda|llvm|targets)|cuda_compile)\$
 emulated GPU|1|16|python3 tests/diff/cuda.py
 model fuzzer|2|32|python3 tests/fuzz/models.py --count 1000
 layouts|1|16|python3 tests/diff/layouts.py --degrees
@@ -65,6 +66,7 @@ schedules|1|16|python3 tests/diff/schedules.py
 ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
 context|1|16|python3 tests/diff/context.py
 bytes by link class|1|16|python3 tests/diff/links.py
+decoding|1|16|python3 tests/diff/decode.py
 streams|1|16|python3 tests/diff/streams.py
 sequence|1|16|python3 tests/diff/sequence.py
 sharded state|1|16|python3 tests/diff/zero.py

@@ -2,6 +2,7 @@
 /* Capacity cards (examples/capacity): what is known to fit must fit, and one step beyond must not. */
 #include <criterion/criterion.h>
 #include <zplan/plan.h>
+#include "../support/turn.h"
 #include "../support/user_spec.h"
 
 enum { SETTINGS = 6 };
@@ -108,5 +109,6 @@ Test(capacity, samples_of_bert_as_announced, .timeout = 120) {
 }
 
 Test(capacity, cards, .timeout = 1200) {
-  for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) check_card(&cards[i]);
+  for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
+    if (has_turn((int)i, 3)) check_card(&cards[i]);
 }

@@ -3,6 +3,7 @@
  * figures are those of the JSON. Searches stop early: what a screen shows does not depend on how good a plan is. */
 #include <criterion/criterion.h>
 #include <glob.h>
+#include "../support/turn.h"
 #include "../support/user_spec.h"
 
 enum { LEAST_WORK = 30000, MOST_LINES = 22 }; /* lines: the command adds two or three */
@@ -104,6 +105,7 @@ static void check(const char *example) {
 Test(first_screen, of_every_example) {
   glob_t found;
   cr_assert_eq(glob(ZPLAN_SOURCE_DIR "/examples/*.dz", 0, NULL, &found), 0);
-  for (size_t i = 0; i < found.gl_pathc; i++) check(found.gl_pathv[i]);
+  for (size_t i = 0; i < found.gl_pathc; i++)
+    if (has_turn((int)i, 3)) check(found.gl_pathv[i]);
   globfree(&found);
 }

@@ -3,7 +3,6 @@
  * and with m8n8k4 of Volta. */
 #include <zplan/own_gpu.h>
 #include "attention_device.h"
-#include "turn.h"
 
 static const char text[] = "#include \"zpd_mma_attention_grad.cuh\"\n";
 static const char volta[] = "#define ZPD_VOLTA\n#include \"zpd_mma_attention_grad.cuh\"\n";
@@ -135,7 +134,6 @@ Test(kernels_cuda_mma, sparse_volta_without_races) { run_sparse(volta, ZPK_F16, 
 static void watch(bool quads, int head, int64_t S, long forward_mma) {
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_kv"};
   if (sanitized) cr_skip_test("%s", watched_once);
-  if (head != 64 && !has_turn(head == 128 ? 0 : head == 48 ? 1 : 2, 3)) cr_skip_test("the turn of another size");
   const int flop_of_mma = quads ? 2 * 4 * 8 * 8 * 4 : 2 * 16 * 8 * 16;
   const zpk_dtype dtype = quads ? ZPK_F16 : ZPK_BF16;
   const zp_attention_shape shape = {1, 2, 1, S, head, head, 2, true, NULL, 0, 0, false};

@@ -4,7 +4,6 @@
  * so. NVRTC takes 3 to 9 seconds a text: texts whose code another one has, too, wait for ZPLAN_LONG in the environment
  * (tests/long.sh), and those of tensor cores take turns. */
 #include "cuda_objects.h"
-#include "turn.h"
 #include "../../codegen/cuda/nvrtc_calls.h"
 
 /* The log of ptxas, which names registers and spills of every kernel. In the arena. `define`: NULL or an option. */
@@ -69,6 +68,7 @@ static const char *const kernels[] = {
     "zpd_unpack_signs",
     "zpd_momentum",
     "zpd_frozen_update",
+    "zpd_merge_parts",
     "zpd_move_positions",
     "zpd_mean_positions",
     "zpd_spread_positions",
@@ -121,9 +121,10 @@ static void check(const char *text, int n_kernels, const char *arch, int head, b
   zp_arena_free(arena);
 }
 
-static const char all[] = "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n"
-                          "#define ZPD_MUON\n#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n"
-                          "#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n";
+static const char all[] =
+    "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_CONTEXT_KEYS\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n"
+    "#define ZPD_MUON\n#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n"
+    "#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n";
 
 static void skip_until_long(void) {
   if (!getenv("ZPLAN_LONG")) cr_skip_test("a part of tests/long.sh");
@@ -212,12 +213,8 @@ Test(kernels_cuda_nvrtc, mma_with_layouts) {
   skip_until_long(); /* smaller tiles, which take fewer registers, of the code below */
   check_mma("sm_80", 64, "-DZPD_BF16", true);
 }
-static void skip_until_turn(int i) {
-  if (!has_turn(i, 3)) cr_skip_test("the turn of another text of tensor cores");
-}
 
 Test(kernels_cuda_nvrtc, mma_dense) { /* takes most registers */
-  skip_until_turn(0);
   check_mma("sm_80", 256, "-DZPD_BF16", false);
 }
 Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
@@ -227,7 +224,6 @@ Test(kernels_cuda_nvrtc, mma_dense_on_newer_gpus) {
 }
 
 Test(kernels_cuda_nvrtc, mma_with_all_options) {
-  skip_until_turn(1);
   static const char *const names[] = {"zpd_mma_forward", "zpd_mma_grad_q", "zpd_mma_grad_q_bias", "zpd_mma_grad_kv",
                                       NULL};
   check_options("sm_90",
@@ -237,7 +233,6 @@ Test(kernels_cuda_nvrtc, mma_with_all_options) {
 
 /* Where there is NVRTC 12. */
 Test(kernels_cuda_nvrtc, mma_of_volta) {
-  skip_until_turn(2);
   bool whole = getenv("ZPLAN_LONG") != NULL;
   check_mma("sm_70", 64, "-DZPD_F16", whole); /* whole: also on the tiles of layouts */
   if (whole) check_mma("sm_70", 128, "-DZPD_F16", false);

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <zplan/plan.h>
+#include "../support/turn.h"
 #include "../support/user_spec.h"
 
 typedef struct search_work {
@@ -72,6 +73,7 @@ static void check(const search_work *w) {
 /* 64 MiB for a search that takes 129 MB: the sound plan that it has by then, a gap that says what is left open, and the
  * budget is kept. */
 Test(search_work, keeps_its_budget, .timeout = 1200) {
+  if (!has_turn(0, 3)) cr_skip_test("the turn of another search");
   const search_work w = {.file = "gpt1t", .gpus = 800};
   zp_arena *arena = zp_arena_new("budget");
   zp_spec *spec = load(arena, &w);
@@ -90,6 +92,7 @@ Test(search_work, keeps_its_budget, .timeout = 1200) {
 
 /* Half of the work that the search takes: the sound plan that it has by then, and a gap that says what is left open. */
 Test(search_work, ends_when_its_work_is_done, .timeout = 1200) {
+  if (!has_turn(1, 3)) cr_skip_test("the turn of another search");
   const search_work w = {.file = "gpt1t", .gpus = 800};
   zp_arena *arena = zp_arena_new("budget");
   zp_spec *spec = load(arena, &w);
@@ -109,6 +112,7 @@ Test(search_work, ends_when_its_work_is_done, .timeout = 1200) {
 
 /* A schedule that needs too much memory: which point comes nearest took 22 million units once. */
 Test(search_work, a_refusal_takes_little_more_than_a_plan, .timeout = 1200) {
+  if (!has_turn(2, 3)) cr_skip_test("the turn of another search");
   const search_work w = {.file = "gpt1t", .gpus = 800, .set = {"schedule=\"zb_h1\""}};
   zp_arena *arena = zp_arena_new("refusal");
   const zp_plan *plan = zp_search(arena, load(arena, &w), 800, NULL);
@@ -120,6 +124,7 @@ Test(search_work, a_refusal_takes_little_more_than_a_plan, .timeout = 1200) {
 
 /* Nothing is known when not even the first plan could be looked for: that is no "does not fit". */
 Test(search_work, stops_without_a_plan, .timeout = 1200) {
+  if (!has_turn(3, 3)) cr_skip_test("the turn of another search");
   const search_work w = {.file = "gpt1t", .gpus = 800};
   zp_arena *arena = zp_arena_new("budget");
   zp_spec *spec = load(arena, &w);
@@ -131,5 +136,6 @@ Test(search_work, stops_without_a_plan, .timeout = 1200) {
 }
 
 Test(search_work, counts, .timeout = 1200) {
-  for (int i = 0; i < SEARCHES - (getenv("ZPLAN_LONG") ? 0 : WHEN_LONG); i++) check(&searches[i]);
+  for (int i = 0; i < SEARCHES - (getenv("ZPLAN_LONG") ? 0 : WHEN_LONG); i++)
+    if (has_turn(i, 3)) check(&searches[i]);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases that differ little take turns: tests/run.sh says whose it is by ZPLAN_TURN=K/N, as of tables of trainings
- * (tests/support/trainings.py). Without it, and with --whole, all run. Of `among` cases one is due at every commit. */
+/* Cases take turns: tests/run.sh says whose it is by ZPLAN_TURN=K/N, as of tables of trainings (trainings.py). Without
+ * it, and with --whole, all run. Of `among` cases that follow each other one is due at every commit. */
 #ifndef TURN_H
 #define TURN_H
 
