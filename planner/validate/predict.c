@@ -128,13 +128,16 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
          zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->node->host_memory_bytes;
 }
 
-/* Ranks that share the positions of a sample are data ranks to a choice. */
+/* Ranks that share the positions of a sample are data ranks to a choice; the notes have Megatron-LM's word for what
+ * these exchange. */
 static zp_choice degrees_of(const zp_measured *run) {
   int context = run->context > 1 ? run->context : 1;
   /* tensor ranks divide whole experts, too: a published degree counts both */
   bool both = run->expert > 1 && run->expert % run->tensor == 0;
   int expert = both ? run->expert / run->tensor : run->expert;
+  bool says_keys = run->notes && strstr(run->notes, "cp_comm_type=all_gather");
   return (zp_choice){.tensor = run->tensor,
+                     .by_keys = context > 1 && says_keys,
                      .expert = run->shape.experts && expert > 1 ? expert : 0,
                      .pipeline = run->pipeline,
                      .data = run->data * context,
@@ -290,7 +293,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                                    : "no micro-batch divides the batch of its data ranks";
     return p;
   }
-  if (degrees.context) p.assumed = join(arena, p.assumed, "context ranks exchange heads");
+  if (degrees.context && !(full.notes && strstr(full.notes, "cp_comm_type=")))
+    p.assumed = join(arena, p.assumed, "context ranks exchange heads");
   if (!full.microbatch)
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   if (full.chunks <= 0 && full.pipeline > 1)

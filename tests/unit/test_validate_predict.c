@@ -243,3 +243,25 @@ Test(validate_predict, unpublished_chunks_are_searched) {
   cr_expect(strstr(megatron.assumed, zp_format(arena, "%d chunks a stage", best)), "%s", megatron.assumed);
   cr_expect_eq(zp_chunks(&other.choice), 1);
 }
+
+/* Four KV heads of 32: keys and values are less than queries and results, too. */
+Test(validate_predict, context_ranks_exchange_what_notes_say) {
+  static const char row_of[] = "f_a,s,2024,8,4096,32,51200,32768,A100-SXM4-80GB,8,300,25,32,1,1,8,1,8,full,0,1,bf16,%s";
+  static const char notes[] = "SwiGLU; rotary; 4 KV heads; cp=4";
+  zp_prediction heads = predict(zp_format(arena, row_of, notes));
+  zp_prediction keys = predict(zp_format(arena, row_of, zp_format(arena, "%s; cp_comm_type=all_gather", notes)));
+  cr_assert(heads.predicted && keys.predicted, "%s, %s", heads.why_not, keys.why_not);
+  cr_expect(!heads.choice.by_keys && strstr(heads.assumed, "context ranks exchange heads"), "%s", heads.assumed);
+  cr_expect(keys.choice.by_keys && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
+  cr_expect(keys.estimate.context_comm_s < heads.estimate.context_comm_s, "%g, by heads %g",
+            keys.estimate.context_comm_s, heads.estimate.context_comm_s);
+  zp_prediction kept[2];
+  for (int by_keys = 0; by_keys < 2; by_keys++) {
+    const char *words = zp_format(arena, "%s%s", notes, by_keys ? "; cp_comm_type=all_gather" : "");
+    kept[by_keys] = predict(zp_format(
+        arena, "f_a,s,2024,8,4096,32,51200,32768,A100-SXM4-80GB,8,300,25,32,1,1,8,1,8,none,0,1,bf16,%s", words));
+  }
+  /* of a layer queries and results once more by heads; keys and values gathered are not kept */
+  cr_expect(kept[1].peak_bytes < kept[0].peak_bytes, "%lld, by heads %lld", (long long)kept[1].peak_bytes,
+            (long long)kept[0].peak_bytes);
+}

@@ -406,6 +406,7 @@ train { model = g.gpt2  data = synthetic(seed = 1)  batch = 512  steps = 10  pre
     run = check("a sample that does not fit", long, 3, "with context 16 it fits")
     expect("a sample that fits divided", "(--set context=16)" in run.stderr, run.stderr)
     check("a sample divided", [*long, "--set", "context=16"], 0, "context 16")
+    check("a sample divided by keys", [*long, "--set", "context=16", "--set", "context_by=keys"], 0, "context 16 by keys")
 
 
 def idle_devices(folder):

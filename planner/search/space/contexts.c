@@ -2,8 +2,7 @@
 /* Context degrees, and ways to exchange, that nobody named. A sample that is long divides a device's memory like
  * nothing else does, so there the search opens them by itself: powers of two, and a rank keeps some thousands of
  * positions. Short samples have none, and cost the search nothing. Models that drop tokens would drop others with every
- * degree, so theirs must be named; ranks that gather keys have other positions, so for such models these must be, too.
- */
+ * degree, and others by keys than by heads, so theirs must be named. */
 #include <assert.h>
 #include <zplan/plan.h>
 #include <zplan/shard.h>
