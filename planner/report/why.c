@@ -285,5 +285,7 @@ static const char *room_words(zp_arena *arena, const zp_plan *plan) {
 }
 
 const char *zp_words_why_briefly(zp_arena *arena, const zp_plan *plan) {
-  return zp_format(arena, "%s. %s.", time_words(arena, plan), room_words(arena, plan));
+  const char *slow = zp_why_no_tensor_cores(arena, plan->spec);
+  return zp_format(arena, "%s. %s.%s", time_words(arena, plan), room_words(arena, plan),
+                   slow ? zp_format(arena, " Attention is not on tensor cores: %s.", slow) : "");
 }

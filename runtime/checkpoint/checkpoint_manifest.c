@@ -393,6 +393,9 @@ static char *read_text(const char *path, int64_t most, int64_t *bytes, int *reas
   return text;
 }
 
+/* zpr_open_file's EINVAL is of a pipe or a device. */
+static const char *words_of(int reason) { return reason == EINVAL ? "it is no regular file" : strerror(reason); }
+
 /* The plan that stands there is the one that was written there, or there is none in either. */
 static bool check_plan(const char *folder, const sealed *s, zpr_error *error) {
   char path[ZPR_PATH], hex[ZPR_SHA256_TEXT] = "";
@@ -403,7 +406,7 @@ static bool check_plan(const char *folder, const sealed *s, zpr_error *error) {
   if (text) zpr_sha256(text, (size_t)bytes, hex);
   free(text);
   if (!text && (reason != ENOENT || s->plan[0])) {
-    zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(reason));
+    zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, words_of(reason));
     return false;
   }
   return strcmp(hex, s->plan) == 0 || corrupt(error, path, "its checksum is not what the manifest says");
@@ -508,7 +511,7 @@ bool zpr_manifest_check(zpr *c, const char *folder, zpr_manifest *manifest, zpr_
   int reason;
   *manifest = (zpr_manifest){.step = -1};
   char *text = read_text(zpr_path(path, "%s/manifest.json", folder), LONGEST_MANIFEST, &bytes, &reason);
-  if (!text) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(reason));
+  if (!text) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, words_of(reason));
   bool good = text && check_manifest(c, path, text, (size_t)bytes, manifest, &s, error);
   free(text);
   good = good && check_plan(folder, &s, error);

@@ -158,8 +158,8 @@ zpr_header_end zpr_header_read(zpr_tensors *list, int fd, char why[ZPR_HEADER_WH
   struct stat status;
   unsigned char raw[8];
   uint64_t length = 0;
-  bool is_file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  if (!is_file || pread(fd, raw, 8, 0) != 8) return corrupt(why, "it is shorter than its header");
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return corrupt(why, "it is no regular file");
+  if (pread(fd, raw, 8, 0) != 8) return corrupt(why, "it is shorter than its header");
   for (int i = 0; i < 8; i++) length |= (uint64_t)raw[i] << (8 * i);
   if (length > LONGEST_HEADER || (int64_t)length > status.st_size - 8)
     return corrupt(why, "its header's length is out of range: is it truncated, or no safetensors file?");

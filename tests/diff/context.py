@@ -29,7 +29,7 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 # Tokens take two experts of four, and all find a slot. Random numbers of slots would depend on the ranks.
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
-         "moe": EXPERTS}
+         "moe": EXPERTS, "both_ways": {}}
 
 
 # Of plans that are searched and not built.
@@ -91,6 +91,7 @@ TABLE = [
     by_keys("llama", 6, recompute="selective"),       # halves of one position
     by_keys("llama", 2, tensor=3, sequence=True),
     by_keys("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
+    by_keys("both_ways", 3, data=2, zero=1, recompute="full"),
     by_keys("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),  # of more than a block of keys
     by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),

@@ -255,4 +255,13 @@ Test(validate_predict, context_ranks_exchange_what_notes_say) {
   cr_expect(keys.choice.by_keys && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
   cr_expect(keys.estimate.context_comm_s < heads.estimate.context_comm_s, "%g, by heads %g",
             keys.estimate.context_comm_s, heads.estimate.context_comm_s);
+  zp_prediction kept[2];
+  for (int by_keys = 0; by_keys < 2; by_keys++) {
+    const char *words = zp_format(arena, "%s%s", notes, by_keys ? "; cp_comm_type=all_gather" : "");
+    kept[by_keys] = predict(zp_format(
+        arena, "f_a,s,2024,8,4096,32,51200,32768,A100-SXM4-80GB,8,300,25,32,1,1,8,1,8,none,0,1,bf16,%s", words));
+  }
+  /* of a layer queries and results once more by heads; keys and values gathered are not kept */
+  cr_expect(kept[1].peak_bytes < kept[0].peak_bytes, "%lld, by heads %lld", (long long)kept[1].peak_bytes,
+            (long long)kept[0].peak_bytes);
 }

@@ -318,6 +318,11 @@ def check_pipes(tally, folder):
                   ("plan", "plain.dz", "--calibration", "/dev/tty"), ("check", "/dev/zero")):
         status, out = limited(place, *words)
         tally.check("zplan %s does not wait for a pipe" % " ".join(words), status == 1 and "error" in out, "%d %s" % (status, out))
+    os.makedirs(os.path.join(place, "files"))
+    shutil.copy(os.path.join(folder, "hf", "config.json"), os.path.join(place, "files"))
+    os.mkfifo(os.path.join(place, "files", "model.safetensors"))
+    status, out = limited(place, "run", "plain.dz", "--ranks", "1", "-o", "t", "--no-checkpoint", "--init", "files", "--set", "data=synthetic(seed = 1)")
+    tally.check("weights in a pipe", status == 1 and "it is no regular file" in out, "%d %s" % (status, out))
     read = subprocess.run(["bash", "-c", '"$0" check <(cat plain.dz) && "$0" import hf /dev/stdin < <(cat ../hf/config.json)', harness.ZPLAN], cwd=place,
                           capture_output=True, check=False, timeout=60)
     tally.check("pipes of a shell are read", read.returncode == 0 and b"model gpt2" in read.stdout, read.stderr.decode())
