@@ -66,6 +66,7 @@ schedules|1|16|python3 tests/diff/schedules.py
 ZeRO in shard groups|1|16|python3 tests/diff/shard_groups.py
 context|1|16|python3 tests/diff/context.py
 bytes by link class|1|16|python3 tests/diff/links.py
+decoding|1|16|python3 tests/diff/decode.py
 streams|1|16|python3 tests/diff/streams.py
 sequence|1|16|python3 tests/diff/sequence.py
 sharded state|1|16|python3 tests/diff/zero.py

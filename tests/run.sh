@@ -81,7 +81,7 @@ sums in 16 bits|python3 tests/diff/stochastic_sums.py
 sums rounded between nodes|python3 tests/diff/rounded_sums.py
 offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
-faults of every call|python3 tests/fault/calls.py --every 12
+faults of every call|python3 tests/fault/calls.py --every 18
 plans against the search|python3 tests/fuzz/plans.py --count 36000 --instances 14 --streams 2 --delayed 1 --rounded 1 --sharded 1
 answers that agree|python3 tests/fuzz/answers.py --count 100
 offload|python3 tests/diff/offload.py --jobs 1
@@ -195,7 +195,7 @@ take_parts() {
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
   part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
-    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 6
+    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 4
   take_parts
 }
 

@@ -9,7 +9,7 @@
 #include "wrap.h"
 
 /* What attentions of the model have that the kernels' text is asked for. */
-static void put_attention_options(zp_buf *out, const zp_model *model) {
+static void put_attention_options(zp_buf *out, const zp_model *model, bool by_keys) {
   bool windows = false, scores = false, cross = false, bias = false, drops = false, documents = false;
   for (int s = 0; s < model->segments.len; s++) {
     const zp_graph *graph = model->segments.data[s].graph;
@@ -26,7 +26,8 @@ static void put_attention_options(zp_buf *out, const zp_model *model) {
   }
   if (windows) zp_buf_line(out, "#define ZPD_WINDOWS /* attention in windows of tokens */");
   if (scores) zp_buf_line(out, "#define ZPD_SCORES /* attention with soft caps or ALiBi */");
-  if (cross) zp_buf_line(out, "#define ZPD_CROSS /* attention with keys of another sequence */");
+  if (cross || by_keys) zp_buf_line(out, "#define ZPD_CROSS /* attention with keys of another sequence */");
+  if (by_keys) zp_buf_line(out, "#define ZPD_CONTEXT_KEYS /* results of some keys merged with those of others */");
   if (documents) zp_buf_line(out, "#define ZPD_DOCUMENTS /* attention within documents */");
   if (bias) zp_buf_line(out, "#define ZPD_BIAS /* attention with relative biases */");
   if (drops) zp_buf_line(out, "#define ZPD_DROPOUT /* of attention's probabilities */");
@@ -78,7 +79,8 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (plan->spec->train.stochastic_sums) zp_buf_line(&out, "#define ZPD_STOCHASTIC_SUMS /* of gradients, in bf16 */");
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
-  put_attention_options(&out, plan->spec->model);
+  put_attention_options(&out, plan->spec->model,
+                        zp_context_ranks(&plan->program->choice) > 1 && plan->program->choice.by_keys);
   put_operations(&out, plan->spec->model);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");

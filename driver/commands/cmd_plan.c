@@ -43,8 +43,9 @@ static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxatio
     if (plan->miss.have_bytes > 0) zp_json_set(json, "miss", zp_miss_json(&plan->miss));
     zp_json_set(json, "nearest", zp_relaxations_json(nearest));
   }
-  zp_poor_use poor; /* of a plan that was searched for now: no decision of a file */
-  bool asked = run->options.json && !run->options.output && plan->feasible && !run->interrupted;
+  zp_poor_use poor; /* takes about as long as the search did, and is no decision of a file */
+  const zp_options *o = &run->options;
+  bool asked = o->json && o->verbose && !o->output && plan->feasible && !run->interrupted;
   if (asked && zp_find_poor_use(run->arena, plan, &poor)) zp_json_set(json, "poor_use", zp_poor_use_json(plan, &poor));
   return zp_write_plan(run, json);
 }

@@ -5,7 +5,10 @@
  * to the ranks of their heads, and what attention makes of them comes back (DeepSpeed-Ulysses, arXiv 2309.14509). So
  * kernels of attention, masks, windows, patterns and documents know nothing of it. Fewer heads of keys and values than
  * ranks go to several of them each. Gates route the rank's positions to slots of its own, as many as these positions'
- * share of the capacity; only the balancing loss counts the choices of whole samples. */
+ * share of the capacity; only the balancing loss counts the choices of whole samples.
+ * By keys, queries stay where they are, and keys and values of all positions are gathered as one head (Llama 3, arXiv
+ * 2407.21783, section 3.3.2). So that causal ranks compute alike, a sample is cut into twice as many stretches as there
+ * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; what follows positions is told so by `parts`. */
 #include <assert.h>
 #include "graph_internal.h"
 
@@ -22,6 +25,7 @@ typedef struct divider {
   zp_graph *to;
   int tensor; /* ranks that share the heads */
   int64_t parts;
+  bool by_keys;
   held *held;
   int *there;               /* per tensor of HELD_POSITIONS: its heads at all positions, -1: nobody wanted them yet */
   int64_t *slots;           /* per slot number and tensor of HELD_SLOTS: slots of an expert for the rank's positions, */
@@ -43,6 +47,10 @@ static bool divide(divider *d, int tensor) {
   if (positions % d->parts)
     return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld positions of `%s`",
                                (long long)d->parts, (long long)positions, t->name));
+  if (d->by_keys && positions % (2 * d->parts))
+    return refuse(d, zp_format(d->to->arena,
+                               "context %lld by keys needs %lld equal stretches of the %lld positions of `%s`",
+                               (long long)d->parts, 2 * (long long)d->parts, (long long)positions, t->name));
   if (t->split_dim == 1) t->full_dim /= d->parts;
   zp_shape_resize(d->to->arena, &t->shape, 1, positions / d->parts);
   d->held[tensor] = HELD_POSITIONS;
@@ -125,7 +133,7 @@ static bool heads_divide(divider *d, const zp_node *near, int tensor, int64_t he
                           (long long)d->parts, (long long)heads, near->name, d->tensor > 1 ? " on a tensor rank" : ""));
 }
 
-/* The rank's heads of an operand, at all positions. */
+/* The rank's heads of an operand, at all positions; by keys all heads are one. */
 static int heads_of(divider *d, const zp_node *near, int tensor, int64_t heads) {
   if (d->held[tensor] != HELD_POSITIONS) return tensor;
   if (d->there[tensor] < 0) d->there[tensor] = add_exchange(d, ZP_OP_SPREAD_HEADS, near, tensor, heads, "heads");
@@ -134,12 +142,43 @@ static int heads_of(divider *d, const zp_node *near, int tensor, int64_t heads) 
 
 static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->parts ? heads / d->parts : 1; }
 
+/* What no call for two stretches of queries has; NULL: nothing. */
+static const char *asks_positions(const zp_node *node) {
+  const zp_op_attr *attr = &node->attr;
+  return attr->sparse                        ? "a pattern"
+         : attr->window                      ? "a window"
+         : attr->alibi_heads                 ? "ALiBi"
+         : attr->rate > 0                    ? "dropout"
+         : zp_attention_lengths(node) >= 0   ? "lengths"
+         : zp_attention_documents(node) >= 0 ? "documents"
+                                             : NULL;
+}
+
+/* The rank's queries see keys and values of all positions, in the order of stretches that ranks have. */
+static bool add_attention_to_keys(divider *d, const zp_node *node) {
+  zp_node copy = *node;
+  const char *asks = asks_positions(node);
+  if (asks)
+    return refuse(
+        d, zp_format(d->to->arena, "context by keys does not divide attention with %s (`%s`)", asks, node->name));
+  copy.in = (zp_ints){0};
+  for (int i = 0; i < 3; i++) {
+    int tensor = node->in.data[i];
+    if (!heads_divide(d, node, tensor, d->parts)) return false;
+    zp_push(d->to->arena, &copy.in, i == 0 ? tensor : heads_of(d, node, tensor, 1));
+  }
+  copy.attr.parts = d->parts;
+  zp_graph_add_node(d->to, copy);
+  return divide(d, node->out.data[0]) && divide(d, node->out.data[1]);
+}
+
 static bool add_attention(divider *d, const zp_node *node) {
   zp_node copy = *node;
   int64_t heads = node->attr.heads, kv_heads = node->attr.kv_heads;
   int o = node->out.data[0], lse = node->out.data[1];
   if (node->attr.cross) return refuse(d, "context does not divide attention to another sequence");
   if (node->attr.max_distance > 0) return refuse(d, "context does not divide attention with a relative bias");
+  if (d->by_keys) return add_attention_to_keys(d, node);
   if (heads % d->parts)
     return refuse(d,
                   zp_format(d->to->arena, "context %lld does not divide the %lld heads of `%s`%s", (long long)d->parts,
@@ -174,12 +213,17 @@ static bool add_attention(divider *d, const zp_node *node) {
   return true;
 }
 
-/* Rope knows the position of a row: it turns the rank's heads at all positions. */
+/* Rope knows the position of a row: it turns the rank's heads at all positions, or by keys two stretches of them. */
 static bool add_rope(divider *d, const zp_node *node) {
   zp_node copy = *node;
   int x = node->in.data[0], y = node->out.data[0];
   if (d->held[x] != HELD_POSITIONS)
     return refuse(d, zp_format(d->to->arena, "`%s` turns something without positions", node->name));
+  if (d->by_keys) {
+    copy.attr.parts = d->parts;
+    zp_graph_add_node(d->to, copy);
+    return divide(d, y);
+  }
   if (!heads_divide(d, node, x, node->attr.heads)) return false;
   copy.in = (zp_ints){0};
   zp_push(d->to->arena, &copy.in, heads_of(d, node, x, node->attr.heads));
@@ -289,6 +333,9 @@ static bool divide_table(divider *d, const zp_node *node, int tensor) {
   zp_tensor *t = &d->to->tensors.data[tensor];
   if (t->role != ZP_ROLE_PARAM || t->shape.rank != 2 || !zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return true;
   if (t->position_parts > 0) return true; /* a second use */
+  if (d->by_keys)
+    return refuse(d, zp_format(d->to->arena, "context by keys does not divide `%s`, which has a row for every position",
+                               t->name));
   if (t->split_dim == 0)
     return refuse(
         d, zp_format(d->to->arena, "`%s` has a row for every position, which `sequence` divides already", t->name));
@@ -325,6 +372,8 @@ static bool keeps_positions(const zp_node *node) {
 
 static bool add_rows(divider *d, const zp_node *node) {
   bool some = false;
+  if (d->by_keys && node->op == ZP_OP_DROPOUT && node->attr.rate > 0)
+    return refuse(d, zp_format(d->to->arena, "context by keys does not go with dropout (`%s`)", node->name));
   if (!keeps_positions(node))
     return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s), which mixes positions", node->name,
                                zp_op_name(node->op)));
@@ -368,9 +417,9 @@ static bool add_node(divider *d, const zp_node *node) {
   return add_rows(d, node);
 }
 
-zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, const char **reason) {
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, bool by_keys, const char **reason) {
   assert(zp_graph_is_forward(graph) && tensor >= 1 && parts >= 1 && reason);
-  divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts};
+  divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts, .by_keys = by_keys};
   d.held = ZP_NEW_ARRAY(graph->arena, held, graph->tensors.len);
   d.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
   d.slots = ZP_NEW_ARRAY(graph->arena, int64_t, graph->tensors.len);

@@ -44,6 +44,8 @@ void zp_diff_add_param_grad(zp_diff_pass *pass, zp_node *node, int param_tensor)
 void zp_diff_add_gradient_of(zp_diff_pass *pass, zp_node *node, int t);
 /* What backward reads of a forward value: the value itself, unless it was gathered along the sequence. */
 int zp_diff_kept_value(zp_diff_pass *pass, int t);
+/* What a collective has made of another tensor, made once more for backward. */
+int zp_diff_gather_again(zp_diff_pass *pass, int t);
 /* A node of `op` makes the gradient of the first operand of that of the result alone. */
 void zp_diff_of_result(zp_diff_pass *pass, const zp_node *node, zp_op op);
 

@@ -155,21 +155,23 @@ void zp_diff_add_gradient_of(zp_diff_pass *pass, zp_node *node, int t) {
   zp_diff_contribute(pass, t, target);
 }
 
-/* To keep what was gathered along the sequence would be to keep the whole sequence on every rank, so the share is kept
- * and gathered once more (arXiv 2205.05198, section 4.2.2). */
-int zp_diff_kept_value(zp_diff_pass *pass, int t) {
-  int producer = pass->graph->tensors.data[t].producer;
-  if (producer < 0 || pass->graph->nodes.data[producer].op != ZP_OP_ALL_GATHER_SEQ) return t;
+int zp_diff_gather_again(zp_diff_pass *pass, int t) {
   if (pass->regathered[t] >= 0) return pass->regathered[t];
-  const zp_node forward = pass->graph->nodes.data[producer];
+  const zp_node forward = pass->graph->nodes.data[pass->graph->tensors.data[t].producer];
   zp_tensor copy = pass->graph->tensors.data[t];
   copy.name = zp_format(pass->arena, "%s.again", copy.name);
-  zp_node gather = zp_diff_node(&forward, ZP_OP_ALL_GATHER_SEQ);
+  zp_node gather = zp_diff_node(&forward, forward.op);
   zp_diff_add_in(pass, &gather, forward.in.data[0]);
   pass->regathered[t] = zp_graph_add_tensor(pass->graph, copy);
   zp_push(pass->arena, &gather.out, pass->regathered[t]);
   zp_graph_add_node(pass->graph, gather);
   return pass->regathered[t];
+}
+
+int zp_diff_kept_value(zp_diff_pass *pass, int t) {
+  int producer = pass->graph->tensors.data[t].producer;
+  if (producer < 0 || pass->graph->nodes.data[producer].op != ZP_OP_ALL_GATHER_SEQ) return t;
+  return zp_diff_gather_again(pass, t);
 }
 
 void zp_diff_of_result(zp_diff_pass *pass, const zp_node *node, zp_op op) {

@@ -47,6 +47,13 @@ static bool pairs_agree(const fuse_pass *pass, int ga, int gb) {
   return !a || !b || (a->head_size == b->head_size && a->interleaved == b->interleaved);
 }
 
+/* Ranks over which the positions of a sample are spread that a group's rope turns: such a rope stays alone, because it
+ * is called for one stretch of positions after the other. 1: it has none. */
+static int64_t spread_of(const fuse_pass *pass, int group) {
+  const zp_op_attr *rope = rope_of(pass, group);
+  return rope && rope->parts > 1 ? rope->parts : 1;
+}
+
 /* Norms of heads have other rows than all else, so they stay alone. */
 static int64_t row_parts_of(const fuse_pass *pass, int node) { return zp_op_row_parts(&pass->graph->nodes.data[node]); }
 
@@ -88,6 +95,7 @@ static bool detour(fuse_pass *pass, int from, int to) {
 static void try_join(fuse_pass *pass, int a, int b) {
   int ga = pass->group[a], gb = pass->group[b];
   if (ga == gb || !rows_agree(pass, a, b) || pass->size[ga] + pass->size[gb] > MAX_GROUP_OPS) return;
+  if (spread_of(pass, ga) > 1 || spread_of(pass, gb) > 1) return;
   if (!pairs_agree(pass, ga, gb) || row_parts_of(pass, a) > 1 || row_parts_of(pass, b) > 1) return;
   if (detour(pass, ga, gb) || detour(pass, gb, ga)) return;
   int keep = ga < gb ? ga : gb, drop = ga < gb ? gb : ga;
@@ -200,6 +208,7 @@ static zp_node fused_node(const fuse_pass *pass, int group) {
   const zp_tensor *rows = result_of(pass, group);
   zp_node node = {.op = ZP_OP_FUSED, .fused = ZP_NEW(pass->arena, zp_fused)};
   zp_fused_set_rows(node.fused, rows, row_parts_of(pass, group));
+  node.fused->rows_per_sample *= spread_of(pass, group);
   int *value = ZP_NEW_ARRAY(pass->arena, int, pass->graph->tensors.len);
   collect_inputs(pass, group, &node, value);
   collect_ops(pass, group, &node, value);

@@ -6,7 +6,13 @@
 #include <zplan/sema.h>
 
 #define CONTEXT "ranks that share the positions of a sample are `context = 2`, in the `plan` block"
-#define RING "there is no ring: `context = 2` in the `plan` block divides the positions and exchanges heads (Ulysses)"
+#define RING                                                                                                           \
+  "there is no ring (p2p): `context = 2` in the `plan` block divides the positions, and `context_by = \"keys\"` "      \
+  "gathers "                                                                                                           \
+  "keys and values"
+#define CONTEXT_BY                                                                                                     \
+  "what context ranks exchange is `context_by = \"heads\"` (a2a, Ulysses) or `\"keys\"` (all_gather), in the `plan` "  \
+  "block"
 #define SEQUENCE                                                                                                       \
   "norms split along the sequence over tensor ranks are `sequence = true`, in the `plan` block; ranks that share the " \
   "positions of a sample are `context = 2`"
@@ -45,7 +51,8 @@ static const struct {
     {"ring_attention", RING},
     {"ring_attn", RING},
     {"ring_degree", RING},
-    {"cp_comm_type", RING},
+    {"cp_comm_type", CONTEXT_BY},
+    {"context_parallel_rotate_method", CONTEXT_BY},
     {"sp", SEQUENCE},
     {"sp_size", SEQUENCE},
     {"sequence_parallel", SEQUENCE},

@@ -37,6 +37,9 @@
 #endif
 #include "zpd_flat.cuh"
 #include "zpd_lookup.cuh"
+#ifdef ZPD_CONTEXT_KEYS
+#include "zpd_merge.cuh"
+#endif
 #ifdef ZPD_MUON
 #include "zpd_muon.cuh"
 #endif

@@ -32,7 +32,7 @@ bool zp_computes_slowly(const zp_plan *plan);
 int zp_undivided_data(const zp_plan *plan);
 
 /* ---- limits.c ---- */
-enum { ZP_LIMITS = 23 };
+enum { ZP_LIMITS = 24 };
 const char *zp_limit_key(int i); /* "tensor" */
 zp_relaxation_kind zp_limit_kind(int i);
 /* Was it written by the user, and is it dropped now? */

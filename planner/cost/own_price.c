@@ -64,6 +64,29 @@ static double score_extras_s(const own *o, const zp_step *step, bool backward) {
   return zp_cost_score_extras(o->machine, &extras, backward, o->work);
 }
 
+/* Keys of all positions, queries in two stretches: keys of the stretches before are all seen, by both stretches
+ * together as many on every rank, and each sees half of its own. What a stretch makes of either is read and written
+ * once more; of keys, half of the gradients at most. */
+static double halves_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
+  const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);
+  int64_t samples = o->lowered->microbatch, stretch = q->dim[1] / 2;
+  double merged = 3.0 * o->lowered->compute_bytes *
+                  (double)(zp_shape_elements(q, samples) + (backward ? zp_shape_elements(k, samples) : 0));
+  shape.sequence = shape.causal ? stretch : q->dim[1];
+  shape.keys = k->dim[1] - (shape.causal ? stretch : 0);
+  zp_attention_shape own_keys = shape;
+  own_keys.keys = 0;
+  shape.causal = false;
+  double seconds = zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+  if (!own_keys.causal) return seconds;
+  zp_kernel_work one;
+  double own_s = zp_cost_tensor_attention(o->machine, &own_keys, backward, &one);
+  o->work->launches += 2 * one.launches;
+  o->work->flop += 2 * one.flop;
+  o->work->bytes += 2 * one.bytes + merged;
+  return seconds + 2 * own_s + zp_cost_memory_bound(o->machine, merged, 0);
+}
+
 static double products_s(const own *o, const zp_step *step, bool backward) {
   const zp_op_attr *attr = &step->node->attr;
   if (o->tensor_head == 0)
@@ -81,6 +104,7 @@ static double products_s(const own *o, const zp_step *step, bool backward) {
                               .window = attr->window,
                               .keys = attr->cross ? in_shape(o, step, 1)->dim[1] : 0,
                               .sums_bias = backward && step->sums.len > 0};
+  if (attr->parts > 1) return halves_s(o, step, shape, backward);
   return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
 }
 

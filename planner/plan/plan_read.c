@@ -101,6 +101,9 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->chunks = (int)chunks;
   c->loss_chunks = loss_chunks > 1 ? (int)loss_chunks : 0;
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
+  const char *by = zp_json_get_string(json, "context_by", "heads"); /* older files do not say */
+  c->by_keys = strcmp(by, "keys") == 0;
+  if (!c->by_keys && strcmp(by, "heads") != 0) return false;
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
   const char *cut = zp_json_get_string(json, "cut", "layer");

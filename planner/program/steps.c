@@ -140,9 +140,9 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
     return zp_attention_workspace(l->lowered->compute_bytes, positions, node->attr.head_size,
                                   node->attr.heads / node->attr.kv_heads, grad) *
                zp_attention_shares(l, node) +
-           zp_attention_bias_bytes(l, node, grad);
+           zp_attention_bias_bytes(l, node, grad) + zp_attention_merge_bytes(l, node, grad);
   if (attends && l->lowered->spec->cluster.trainer == ZP_TRAINER_ZPLAN)
-    return zp_attention_bias_bytes(l, node, grad) +
+    return zp_attention_bias_bytes(l, node, grad) + zp_attention_merge_bytes(l, node, grad) +
            (grad && zp_tensor_core_head(l->lowered->spec) > 0
                 ? zp_attention_facts_bytes(l->lowered->microbatch, node->attr.heads, positions)
                 : 0);

@@ -40,6 +40,19 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
   return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
+/* Room for half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of
+ * these queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
+int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
+  enum { ALIGN = 16 };
+  if (node->attr.parts <= 1) return 0;
+  const zp_shape *q = &l->graph->tensors.data[node->in.data[0]].shape,
+                 *k = &l->graph->tensors.data[node->in.data[1]].shape;
+  int64_t rows = q->dim[1] / 2, elem = l->lowered->compute_bytes;
+  int64_t queries = zp_round_up(rows * q->dim[2] * elem, ALIGN);
+  if (!backward) return queries + zp_round_up(rows * node->attr.heads * l->lowered->stat_bytes, ALIGN);
+  return queries + 2 * zp_round_up(k->dim[1] / 2 * k->dim[2] * elem, ALIGN);
+}
+
 /* What cuBLASLt may use: NVIDIA's advice (cuBLAS documentation, cublasSetWorkspace), 32 MiB for Hopper and Blackwell, 4
  * MiB for what was before them. Of an unknown arch: the larger. */
 static int64_t gpu_workspace(const zp_device *device) {

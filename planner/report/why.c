@@ -150,10 +150,10 @@ static void explain_context(zp_buf *out, const zp_plan *plan) {
   if (zp_context_ranks(c) == 1) return;
   zp_group_link link = zp_machine_expert_group(&plan->machine, c->tensor, c->pipeline, c->data, c->context, c->order);
   zp_buf_printf(out,
-                "context %d gives a rank 1/%d of every sample's positions; exchanges of heads %s and take %s%.1f%% of "
+                "context %d gives a rank 1/%d of every sample's positions; exchanges of %s %s and take %s%.1f%% of "
                 "the step. ",
-                c->context, c->context, link.nodes == 1 ? "stay inside a node" : "cross nodes",
-                c->pipeline > 1 ? "up to " : "",
+                c->context, c->context, c->by_keys ? "keys and values" : "heads",
+                link.nodes == 1 ? "stay inside a node" : "cross nodes", c->pipeline > 1 ? "up to " : "",
                 percent(plan->best.estimate.context_comm_s, plan->best.estimate.step_s));
 }
 
@@ -285,5 +285,7 @@ static const char *room_words(zp_arena *arena, const zp_plan *plan) {
 }
 
 const char *zp_words_why_briefly(zp_arena *arena, const zp_plan *plan) {
-  return zp_format(arena, "%s. %s.", time_words(arena, plan), room_words(arena, plan));
+  const char *slow = zp_why_no_tensor_cores(arena, plan->spec);
+  return zp_format(arena, "%s. %s.%s", time_words(arena, plan), room_words(arena, plan),
+                   slow ? zp_format(arena, " Attention is not on tensor cores: %s.", slow) : "");
 }

@@ -32,9 +32,9 @@ static const column vtrain[] = {
     NEEDED("# GPUs", CELL_INT, gpus, 0, 1e6),
     NEEDED("global batch", CELL_COUNT, batch, 0, 1e8),
     NEEDED("micro batch", CELL_COUNT, microbatch, 0, 1e4),
-    NEEDED("hidden size", CELL_COUNT, hidden, 0, 1e6),
-    NEEDED("attention heads", CELL_COUNT, heads, 0, 1e6),
-    NEEDED("# layers", CELL_COUNT, layers, 0, 1e5),
+    NEEDED("hidden size", CELL_COUNT, shape.hidden, 0, 1e6),
+    NEEDED("attention heads", CELL_COUNT, shape.heads, 0, 1e6),
+    NEEDED("# layers", CELL_COUNT, shape.layers, 0, 1e5),
     NEEDED("sequence length", CELL_COUNT, seq, 0, 1e7),
     NEEDED("tensor parallelism", CELL_INT, tensor, 0, 1e6),
     NEEDED("data parallelism", CELL_INT, data, 0, 1e6),
@@ -70,7 +70,7 @@ static const column automodel[] = {
 /* MooreThreads/SimuMax, docs/b200: runs of Megatron-Core on one node, alongside that simulator's predictions. */
 static const column simumax[] = {
     NEEDED("case", CELL_TEXT, id, 0, 0), NEEDED("model", CELL_TEXT, model, 0, 0),
-    NEEDED("layers", CELL_COUNT, layers, 0, 1e5), NEEDED("tp", CELL_INT, tensor, 0, 1e6),
+    NEEDED("layers", CELL_COUNT, shape.layers, 0, 1e5), NEEDED("tp", CELL_INT, tensor, 0, 1e6),
     NEEDED("pp", CELL_INT, pipeline, 0, 1e6), NEEDED("dp", CELL_INT, data, 0, 1e6),
     NEEDED("ep", CELL_INT, expert, 0, 1e6), NEEDED("cp", CELL_INT, context, 0, 1e6),
     NEEDED("seq", CELL_COUNT, seq, 0, 1e7), NEEDED("microbatches", CELL_COUNT, batch, 0, 1e8),

@@ -22,10 +22,11 @@ static const char *check_memory(zp_arena *arena, const zp_measured *run) {
 }
 
 static const char *check_step(zp_arena *arena, const zp_measured *run) {
-  bool whole = run->layers && run->hidden && run->heads && run->ffn && run->vocab && run->seq && run->batch;
+  bool whole = run->shape.layers && run->shape.hidden && run->shape.heads && run->shape.ffn && run->shape.vocab &&
+               run->seq && run->batch;
   if (!whole || run->tflops <= 0 || run->step_s <= 0) return NULL;
   zp_measured with = *run;
-  if (!with.kv_heads) with.kv_heads = with.heads;
+  if (!with.shape.kv_heads) with.shape.kv_heads = with.shape.heads;
   double seconds = zp_run_flop(&with, run->tflops_hardware) / (run->tflops * run->gpus);
   if (seconds < run->step_s * NEAR_STEP && run->step_s < seconds * NEAR_STEP) return NULL;
   return zp_format(arena, "measured_iter_s is %g, and measured_tflops_per_gpu makes a step of %.4g s", run->step_s,
@@ -35,12 +36,12 @@ static const char *check_step(zp_arena *arena, const zp_measured *run) {
 /* Heads over tensor ranks, and chunks of whole layers: no program of these tables trains with others, but for those
  * whose stages are laid out by hand (Megatron-Core, --pipeline-model-parallel-layout). */
 static const char *check_divisions(zp_arena *arena, const zp_measured *run) {
-  if (run->heads && run->tensor && run->heads % run->tensor != 0)
-    return zp_format(arena, "tp is %d, which does not divide heads, %lld", run->tensor, (long long)run->heads);
-  if (run->layers && run->pipeline > 1 && run->chunks > 1 && !run->lays_out &&
-      run->layers % ((int64_t)run->pipeline * run->chunks) != 0)
+  if (run->shape.heads && run->tensor && run->shape.heads % run->tensor != 0)
+    return zp_format(arena, "tp is %d, which does not divide heads, %lld", run->tensor, (long long)run->shape.heads);
+  if (run->shape.layers && run->pipeline > 1 && run->chunks > 1 && !run->lays_out &&
+      run->shape.layers % ((int64_t)run->pipeline * run->chunks) != 0)
     return zp_format(arena, "interleave_v is %d, and %lld layers are no equal chunks of %d stages", run->chunks,
-                     (long long)run->layers, run->pipeline);
+                     (long long)run->shape.layers, run->pipeline);
   if (run->batch && run->data && run->batch % run->data != 0)
     return zp_format(arena, "global_batch is %lld, which does not divide over dp, %d", (long long)run->batch,
                      run->data);

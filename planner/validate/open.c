@@ -18,12 +18,12 @@ __attribute__((format(printf, 4, 5))) static void open_column(list *l, bool open
 }
 
 static void open_model(list *l, const zp_measured *run, const zp_measured *full) {
-  open_column(l, !run->layers, "layers", "%lld", (long long)full->layers);
-  open_column(l, !run->hidden, "hidden", "%lld", (long long)full->hidden);
-  open_column(l, !run->heads, "heads", "%lld", (long long)full->heads);
-  open_column(l, !run->kv_heads && full->gated, "KV heads", "%lld", (long long)full->kv_heads);
-  open_column(l, !run->ffn, "ffn", "%lld", (long long)full->ffn);
-  open_column(l, !run->vocab, "vocab", "%lld", (long long)full->vocab);
+  open_column(l, !run->shape.layers, "layers", "%lld", (long long)full->shape.layers);
+  open_column(l, !run->shape.hidden, "hidden", "%lld", (long long)full->shape.hidden);
+  open_column(l, !run->shape.heads, "heads", "%lld", (long long)full->shape.heads);
+  open_column(l, !run->shape.kv_heads && full->shape.gated, "KV heads", "%lld", (long long)full->shape.kv_heads);
+  open_column(l, !run->shape.ffn, "ffn", "%lld", (long long)full->shape.ffn);
+  open_column(l, !run->shape.vocab, "vocab", "%lld", (long long)full->shape.vocab);
   open_column(l, !run->seq, "seq", "%lld", (long long)full->seq);
 }
 

@@ -36,8 +36,8 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
   zp_precision precision;
   if (!zp_gpu_device(run->gpu, run->gpu_memory_gb))
     return zp_format(arena, "unknown GPU `%s`, or its memory is not printed", run->gpu);
-  if (run->unlike) return run->unlike;
-  if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
+  if (run->shape.unlike) return run->shape.unlike;
+  if (!run->shape.layers || !run->shape.hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
   if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
   double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
@@ -84,7 +84,7 @@ static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device
                         const zp_run_library *library) {
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->model = zp_run_model(arena, run, library);
-  if (spec->model && run->experts) zp_model_route_evenly(spec->model);
+  if (spec->model && run->shape.experts) zp_model_route_evenly(spec->model);
   spec->cluster = cluster_of(run, device);
   spec->train = (zp_train){.batch = run->batch / (run->flushes > 1 ? run->flushes : 1),
                            .steps = 1,
@@ -128,14 +128,17 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
          zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->node->host_memory_bytes;
 }
 
-/* Ranks that share the positions of a sample are data ranks to a choice. */
+/* Ranks that share the positions of a sample are data ranks to a choice; the notes have Megatron-LM's word for what
+ * these exchange. */
 static zp_choice degrees_of(const zp_measured *run) {
   int context = run->context > 1 ? run->context : 1;
   /* tensor ranks divide whole experts, too: a published degree counts both */
   bool both = run->expert > 1 && run->expert % run->tensor == 0;
   int expert = both ? run->expert / run->tensor : run->expert;
+  bool says_keys = run->notes && strstr(run->notes, "cp_comm_type=all_gather");
   return (zp_choice){.tensor = run->tensor,
-                     .expert = run->experts && expert > 1 ? expert : 0,
+                     .by_keys = context > 1 && says_keys,
+                     .expert = run->shape.experts && expert > 1 ? expert : 0,
                      .pipeline = run->pipeline,
                      .data = run->data * context,
                      .context = context > 1 ? context : 0,
@@ -169,7 +172,7 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
                 : zp_run_says(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
                                                            : ZP_RECOMPUTE_NONE;
   int64_t tables = q->software->cuts_units ? 2 : 0; /* which may be chunks of their own */
-  if (run->layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  if (run->shape.layers + tables < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
       (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
@@ -200,7 +203,7 @@ static bool could_have_chunks(const question *q, int chunks, int64_t microbatch)
   const zp_measured *run = q->run;
   if (chunks == 1) return !run->interleaved || run->pipeline == 1;
   return (q->software->interleaves || run->interleaved) && run->pipeline > 1 &&
-         run->layers % ((int64_t)run->pipeline * chunks) == 0 &&
+         run->shape.layers % ((int64_t)run->pipeline * chunks) == 0 &&
          run->batch / (run->data * microbatch) % run->pipeline == 0;
 }
 
@@ -290,7 +293,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
                                    : "no micro-batch divides the batch of its data ranks";
     return p;
   }
-  if (degrees.context) p.assumed = join(arena, p.assumed, "context ranks exchange heads");
+  if (degrees.context && !(full.notes && strstr(full.notes, "cp_comm_type=")))
+    p.assumed = join(arena, p.assumed, "context ranks exchange heads");
   if (!full.microbatch)
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   if (full.chunks <= 0 && full.pipeline > 1)
@@ -300,7 +304,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   p.predicted = true;
   zp_open_columns(arena, run, &full, &p);
   /* that no micro-batch fits is decided without knowing which it was; what would have fitted recomputed is not */
-  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
+  p.fit_open = !run->shape.layers || !run->shape.hidden || (run->fits == 0 && !run->microbatch && p.fits) ||
                (!run->recompute && run->fits < 0 && !p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;

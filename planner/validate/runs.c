@@ -165,7 +165,7 @@ static void read_notes(zp_measured *run) {
   const char *notes = run->notes;
   if (!run->collective_bytes_per_s && !run->collective_share) run->collective_bytes_per_s = measured_all_reduce(run);
   if (!run->context) run->context = (int)number_after(notes, "cp=");
-  if (!run->kv_heads) run->kv_heads = kv_heads_of(notes);
+  if (!run->shape.kv_heads) run->shape.kv_heads = kv_heads_of(notes);
   if (!run->shard) run->shard = (int)number_after(notes, "zero1=");
   if (run->shard < 0 || run->shard == run->data) run->shard = 0;                        /* InternEvo's -1: all */
   if (contains(notes, "GH200 96 GB")) run->gpu = "GH200-96GB", run->gpu_memory_gb = 96; /* whatever `gpu` has for it */
@@ -182,9 +182,11 @@ static void read_notes(zp_measured *run) {
       contains(notes, "activation partitioning") || (run->zero > 0 && contains(run->source, "1910.02054"));
   run->tflops_hardware = !contains(notes, "flops=MODEL");
   bool llama = contains(run->model, "Llama") || contains(run->model, "LLaMA");
-  run->head_norms = contains(run->model, "Qwen3");
-  run->gated = llama || run->experts || run->kv_rank || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
-  run->rotary = llama || run->experts || run->kv_rank || contains(notes, "ALiBi") || contains(notes, "rotary");
+  run->shape.head_norms = contains(run->model, "Qwen3");
+  run->shape.gated =
+      llama || run->shape.experts || run->shape.kv_rank || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
+  run->shape.rotary =
+      llama || run->shape.experts || run->shape.kv_rank || contains(notes, "ALiBi") || contains(notes, "rotary");
 }
 
 /* Words that a cell may hold, ended by NULL; the empty cell is always sound. */
@@ -234,7 +236,8 @@ static const char *check_degrees(zp_arena *arena, const zp_measured *run) {
 
 /* What a gate takes of what there is. */
 static const char *check_gate(zp_arena *arena, const zp_measured *run) {
-  long long experts = run->experts, top_k = run->top_k, groups = run->expert_groups, top_groups = run->top_groups;
+  long long experts = run->shape.experts, top_k = run->shape.top_k, groups = run->shape.expert_groups,
+            top_groups = run->shape.top_groups;
   if (!experts) return NULL;
   if (top_k > experts) return zp_format(arena, "top_k is %lld of %lld experts", top_k, experts);
   if (groups && experts % groups != 0)
@@ -243,23 +246,25 @@ static const char *check_gate(zp_arena *arena, const zp_measured *run) {
   if (top_groups > groups) return zp_format(arena, "top_groups is %lld of %lld groups", top_groups, groups);
   if (top_groups && top_k > experts / groups * top_groups)
     return zp_format(arena, "top_k is %lld of the %lld experts of top_groups", top_k, experts / groups * top_groups);
-  if (run->layers && run->dense_layers > run->layers)
-    return zp_format(arena, "dense_layers is %lld of %lld layers", (long long)run->dense_layers,
-                     (long long)run->layers);
+  if (run->shape.layers && run->shape.dense_layers > run->shape.layers)
+    return zp_format(arena, "dense_layers is %lld of %lld layers", (long long)run->shape.dense_layers,
+                     (long long)run->shape.layers);
   return NULL;
 }
 
 /* Experts lie on data and context ranks, parameters are sharded over data ranks. */
 static const char *check_groups(zp_arena *arena, const zp_measured *run) {
   int context = run->context > 0 ? run->context : 1;
-  if (run->expert > 1 && !run->experts && !run->unlike)
+  if (run->expert > 1 && !run->shape.experts && !run->shape.unlike)
     return zp_format(arena, "ep is %d, and the model has no experts", run->expert);
-  if (run->experts && run->expert > 1 && run->experts % run->expert != 0)
-    return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert, (long long)run->experts);
-  if (run->experts && !run->top_k && !run->unlike) return "experts without top_k";
-  if (run->experts && !run->expert_ffn && !run->unlike) return "experts without expert_ffn";
-  bool columns = run->q_rank && run->head && run->rotary_head && run->rotary_head < run->head;
-  if (run->kv_rank && !run->unlike && !columns)
+  if (run->shape.experts && run->expert > 1 && run->shape.experts % run->expert != 0)
+    return zp_format(arena, "ep is %d, which does not divide the %lld experts", run->expert,
+                     (long long)run->shape.experts);
+  if (run->shape.experts && !run->shape.top_k && !run->shape.unlike) return "experts without top_k";
+  if (run->shape.experts && !run->shape.expert_ffn && !run->shape.unlike) return "experts without expert_ffn";
+  bool columns =
+      run->shape.q_rank && run->shape.head && run->shape.rotary_head && run->shape.rotary_head < run->shape.head;
+  if (run->shape.kv_rank && !run->shape.unlike && !columns)
     return "kv_rank without q_rank, or without the columns of a head, head_dim, and fewer of them for rotary_dim";
   if (run->shard > 1 && run->data && (int64_t)run->data * context % run->shard != 0)
     return zp_format(arena, "shard_group is %d, which does not divide %lld data ranks", run->shard,

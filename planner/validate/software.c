@@ -78,7 +78,7 @@ static int modules_again(const char *names) {
 }
 
 const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *run, const zp_software *software) {
-  if (!run->experts) return software;
+  if (!run->shape.experts) return software;
   zp_software *with = ZP_NEW(arena, zp_software);
   *with = *software;
   with->own_experts = true;
@@ -95,8 +95,8 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
   with->narrow_attention = run->narrow_attention;
   with->again = modules_again(run->again);
   bool both = zp_run_says(run->program, "AutoModel"); /* others add that of the first in the product */
-  with->expert_biases = !run->expert_biases || with->graphs == ZP_GRAPHS_WHOLE ? 0 : both ? 2 : 1;
-  with->clamps_gates = with->single_rotary = run->clamped && with->weighs_gates;
+  with->expert_biases = !run->shape.expert_biases || with->graphs == ZP_GRAPHS_WHOLE ? 0 : both ? 2 : 1;
+  with->clamps_gates = with->single_rotary = run->shape.clamped && with->weighs_gates;
   if (run->flex_attention) {
     with->attention_slowdown = 1 / zp_cost_constant(ZP_COST_FLEX_ATTENTION);
     with->sm90_attention = 0;
@@ -104,6 +104,6 @@ const zp_software *zp_software_with_experts(zp_arena *arena, const zp_measured *
   }
   /* latent attention's models by hand, equal layers but for the last stage */
   int64_t places = (int64_t)run->pipeline * (run->chunks > 1 ? run->chunks : 1);
-  with->cuts_units &= !run->kv_rank && run->layers % places != 0;
+  with->cuts_units &= !run->shape.kv_rank && run->shape.layers % places != 0;
   return with;
 }

@@ -7,7 +7,7 @@
 
 static const struct shape {
   const char *first, *second;
-  zp_measured facts; /* of the model alone */
+  zp_run_shape facts;
 } shapes[] = {
 #define ZP_DENSE(a, b, l, h, n, kv, f, v)                                                                              \
   {a, b, {.layers = l, .hidden = h, .heads = n, .kv_heads = kv, .ffn = f, .vocab = v}},
@@ -70,23 +70,14 @@ static const char *squeezed(zp_arena *arena, const char *name) {
 /* Layers that the row itself says stay. */
 static void fill_shape(zp_arena *arena, zp_measured *run) {
   const char *name = squeezed(arena, run->model);
-  run->unlike = zp_format(arena, "the shape of `%s` is not known", run->model);
+  run->shape.unlike = zp_format(arena, "the shape of `%s` is not known", run->model);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const struct shape *s = &shapes[i];
     if (!strstr(name, s->first) || !strstr(name, s->second)) continue;
-    const zp_measured *f = &s->facts;
-    if (!run->layers) run->layers = f->layers;
-    run->hidden = f->hidden, run->heads = f->heads, run->kv_heads = f->kv_heads, run->head = f->head;
-    run->ffn = f->ffn, run->vocab = f->vocab;
-    run->experts = f->experts, run->top_k = f->top_k, run->expert_ffn = f->expert_ffn;
-    run->shared_experts = f->shared_experts, run->dense_layers = f->dense_layers, run->further = f->further;
-    run->q_rank = f->q_rank, run->kv_rank = f->kv_rank;
-    run->rotary_head = f->rotary_head, run->value_head = f->value_head;
-    run->head_norms = f->head_norms, run->window = f->window, run->expert_biases = f->expert_biases,
-    run->clamped = f->clamped;
-    run->expert_groups = f->expert_groups, run->top_groups = f->top_groups;
-    run->unlike = f->unlike;
-    run->gated = run->rotary = true;
+    int64_t layers = run->shape.layers;
+    run->shape = s->facts;
+    if (layers) run->shape.layers = layers;
+    run->shape.gated = run->shape.rotary = true;
     return;
   }
 }
@@ -164,7 +155,7 @@ static void fill_recipe(zp_arena *arena, zp_measured *run) {
 #undef ZP_RECIPE
   };
   const char *name = squeezed(arena, run->model);
-  for (size_t i = 0; run->experts && i < sizeof recipes / sizeof *recipes; i++) {
+  for (size_t i = 0; run->shape.experts && i < sizeof recipes / sizeof *recipes; i++) {
     if (strncmp(name, recipes[i].model, strlen(recipes[i].model)) != 0 || !fits(run->gpu, recipes[i].system)) continue;
     if (!fits(run->precision, recipes[i].precision)) continue;
     if (strcmp(run->version ? run->version : "", recipes[i].first) < 0) continue;
@@ -202,7 +193,7 @@ void zp_fill_bridge(zp_arena *arena, zp_measured *run, const char *name) {
   if (run->adapters)
     run->lora_rank = 16, run->lora_of = "qkv"; /* configs/llama/llama3_llm_finetune.py of v0.5.0; opened */
   if (!run->precision)
-    run->unlike =
+    run->shape.unlike =
         *printed ? zp_format(arena, "products in `%s` are not known", printed) : "the precision is not printed";
   fill_system(run);
   fill_data(run);
@@ -232,11 +223,11 @@ void zp_fill_automodel(zp_arena *arena, zp_measured *run, const char *name) {
   run->lays_out = true;
   fill_system(run);
   fill_data(run);
-  bool latent = run->kv_rank > 0;
+  bool latent = run->shape.kv_rank > 0;
   run->zero = run->data <= 1 ? 0 : latent ? 1 : 3;
   run->recompute = latent || (run->adapters && run->gpus > 1) ? "full" : "none";
-  if (run->experts && !run->expert) run->expert = run->gpus;
-  if (run->experts) run->dispatcher = "deepep", run->graphs = "none", run->experts_in_a_row = true;
+  if (run->shape.experts && !run->expert) run->expert = run->gpus;
+  if (run->shape.experts) run->dispatcher = "deepep", run->graphs = "none", run->experts_in_a_row = true;
   run->flex_attention = says(run->kernels, "FlexAttn");
   if (run->adapters) run->lora_rank = 16, run->lora_of = "all";
   if (run->flushes < 1 || run->pipeline <= 1) run->flushes = 0;
@@ -263,9 +254,10 @@ void zp_fill_simumax(zp_arena *arena, zp_measured *run, const char *name) {
   run->recompute = "none";
   run->offload = "none";
   fill_shape(arena, run);
-  if (says(run->model, "405b")) run->kv_heads = 16;
+  if (says(run->model, "405b")) run->shape.kv_heads = 16;
   /* of the cut models (MOE_LAYER_FREQ, --moe-token-dispatcher-type of run_pretrain_deepseekv2.sh) */
-  if (run->experts) run->dense_layers = 1, run->further = 0, run->dispatcher = "alltoall", run->graphs = "none";
+  if (run->shape.experts)
+    run->shape.dense_layers = 1, run->shape.further = 0, run->dispatcher = "alltoall", run->graphs = "none";
   double gpus = (double)run->tensor * run->pipeline * run->data * run->context;
   run->gpus = gpus <= MOST_GPUS ? (int)gpus : MOST_GPUS; /* then they contradict the degrees */
   fill_system(run);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies, means and gradients of positions over the threads of a rank. */
+/* Copies, means and gradients of positions, and parts of results merged, over the threads of a rank. */
 #include <assert.h>
 #include "state.h"
 
@@ -38,4 +38,16 @@ void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, in
   positions_task a = {
       .dtype = c->program->dtype, .from = dy, .to = dx, .samples = samples, .S = S, .cols = cols, .scale = scale};
   zpr_parallel(c, samples * S, ROW_GRAIN, spread, &a);
+}
+
+typedef struct merge_task {
+  zpk_dtype dtype;
+  const zpk_merge *merge;
+} merge_task;
+
+ZPR_TASK(merge, merge_task, zpk_merge_parts(a->dtype, a->merge, begin, end))
+
+void zpr_merge_parts(zpr *c, const zpk_merge *m) {
+  merge_task a = {.dtype = c->program->dtype, .merge = m};
+  zpr_parallel(c, m->rows, ROW_GRAIN, merge, &a);
 }

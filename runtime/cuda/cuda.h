@@ -18,6 +18,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(move_positions)                                                                                                    \
   X(mean_positions)                                                                                                    \
   X(spread_positions)                                                                                                  \
+  X(merge_parts)                                                                                                       \
   X(gather)                                                                                                            \
   X(gather_grad)                                                                                                       \
   X(reduce)                                                                                                            \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies, means and gradients of positions on the GPU. */
+/* Copies, means and gradients of positions on the GPU, and parts of results merged. */
 #include "cuda.h"
 #include <assert.h>
 
@@ -19,4 +19,9 @@ void zpr_spread_positions(zpr *c, const void *dy, int64_t samples, int64_t S, in
   assert(samples >= 1 && S >= 1 && cols >= 1);
   zpd_positions a = {.from = dy, .to = dx, .samples = samples, .S = S, .cols = cols, .scale = scale};
   ZPR_START(c, spread_positions, &a, zpr_grid(c, samples * S));
+}
+
+void zpr_merge_parts(zpr *c, const zpk_merge *m) {
+  assert(m->rows >= 1 && m->heads >= 1 && m->hd >= 1);
+  ZPR_START(c, merge_parts, m, zpr_grid(c, m->rows));
 }

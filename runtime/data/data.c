@@ -363,6 +363,12 @@ static void take_named_labels(const zpr *c, int64_t i, char *inputs) {
 /* Keeps the positions of this place in the context group: of n samples, one after the other, with so many each. */
 static void keep_share(const zpr *c, int32_t *ids, int64_t n, int64_t positions) {
   int64_t parts = zpr_context_ranks(c->program), share = positions / parts, first = c->d % parts * share;
+  int64_t half = share / 2, me = c->d % parts;
+  for (int64_t b = 0; b < n && c->program->context_by_keys; b++) { /* the later stretch first, moved last */
+    memmove(ids + b * share + half, ids + b * positions + me * half, (size_t)half * sizeof *ids);
+    memmove(ids + b * share, ids + b * positions + (2 * parts - 1 - me) * half, (size_t)half * sizeof *ids);
+  }
+  if (c->program->context_by_keys) return;
   for (int64_t b = 0; b < n; b++) memmove(ids + b * share, ids + b * positions + first, (size_t)share * sizeof *ids);
 }
 

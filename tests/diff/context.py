@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Context parallelism: ranks share the positions of every sample, exchange heads around attention, and train what one rank
-trains.
+"""Context parallelism: ranks share the positions of every sample, exchange heads around attention or gather keys and values, and
+train what one rank trains.
 
     context.py [-j N] [--only TEXT] [--verbose]
 
@@ -37,9 +37,13 @@ SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"'
 
 
 def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch=4, **settings):
-    sizes = dict(SIZES[model], context=context, **(more or {}))
+    sizes = dict(SIZES[model], context=context, **dict({"context_by": "heads"}, **(more or {})))
     return trainings.layout(model, tensor=tensor, pipeline=pipeline, data=data, batch=batch, more=sizes,
                             keep=trainings.KEPT + ("train.dropout",) + tuple(keep), **settings)
+
+
+def by_keys(model, *degrees, more=None, **settings):
+    return case(model, *degrees, more=dict({"context_by": "keys"}, **(more or {})), **settings)
 
 
 def moe(context, expert, *degrees, more=None, **settings):
@@ -82,6 +86,15 @@ TABLE = [
     case("gpt", 2, data=2, zero=1, words=GPU),
     moe(2, 2, 1, 1, 2, zero=1, more={"shard": 2}, words=NCCL),
     case("llama", 6, recompute="selective", more={"model.layers": 1}, words=GPU),
+    by_keys("llama", 2, microbatch=2),
+    by_keys("llama", 3, data=2, zero=1, recompute="full"),
+    by_keys("llama", 6, recompute="selective"),       # halves of one position
+    by_keys("llama", 2, tensor=3, sequence=True),
+    by_keys("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
+    by_keys("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),  # of more than a block of keys
+    by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
+    by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
+    by_keys("moe", 2, 1, 1, 2, zero=1, words=NCCL),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every commit has one of 2,048.
@@ -105,6 +118,8 @@ def check_quarter(tally, _):
 def check_refusals(tally, _):
     gpt = os.path.join(HERE, "gpt.dz")
     for context, settings, words in ((2, (), "context 2 does not divide the 5 heads of `attn.y`"),
+                                     (2, ("--set", "context_by=keys", "--set", "model.S=15"), "context 2 does not divide the 15 positions of `tokens`"),
+                                     (2, ("--set", "context_by=keys"), "context by keys does not"),
                                      (3, ("--set", "model.heads=3", "--set", "model.d=24"), "context 3 does not divide the 16 positions of `tokens`"), (6, ("--set", "model.S=12", "--set", "model.heads=4"), "context 6 does not divide the 4 heads of `attn.y`; context 2 or 4 would do")):
         outcome = harness.zplan("plan", gpt, "--ranks", context, "--set", "context=%d" % context, *settings)
         said = " ".join(outcome.err.split())
@@ -157,12 +172,12 @@ def check_experts(tally, folder):
 def check_exports(tally, folder):
     """Context, experts over context x data ranks: as flags of Megatron-LM; DeepSpeed has none."""
     plan = os.path.join(folder, "exported.json")
-    settings = ("context=2", "plan.data=8", "plan.expert=8", "tensor=1", "pipeline=1", "batch=32", "model.layers=4", "model.capacity=4")
+    settings = ("context=2", "context_by=keys", "plan.data=8", "plan.expert=8", "tensor=1", "pipeline=1", "batch=32", "model.layers=4", "model.capacity=4")
     words = [word for setting in settings for word in ("--set", setting)]
     model = os.path.join(harness.ROOT, "examples", "mixtral_8x7b.dz")
     made = harness.zplan("plan", model, "--gpus", 16, *words, "--for", "megatron", "-o", plan)
     megatron, deepspeed = harness.zplan("export", "megatron", plan), harness.zplan("export", "deepspeed", plan)
-    flags = ("--context-parallel-size 2", "--cp-comm-type a2a", "--expert-model-parallel-size 8")
+    flags = ("--context-parallel-size 2", "--cp-comm-type all_gather", "--expert-model-parallel-size 8")
     tally.check("exported to Megatron-LM", made.status == megatron.status == 0 and all(flag in megatron.out for flag in flags), megatron.tail())
     tally.check("refused for DeepSpeed", deepspeed.status == 1 and "context 2: DeepSpeed" in deepspeed.err, deepspeed.tail())
 

@@ -141,14 +141,14 @@ def main():
             two_at_once(tally, place)
             compare(tally, "three ranks", place, "--prompt", "!", "--prompt", LONG, "--tokens", 28, ranks=3)
             evaluate(tally, folder, place)
-        place = checkpoint(tally, folder, "gpu32", os.path.join(HERE, "decode_gpu.dz"), "--set", 'precision="fp32"')
+        place = harness.my_turn(0, 2) and checkpoint(tally, folder, "gpu32", os.path.join(HERE, "decode_gpu.dz"), "--set", 'precision="fp32"')
         if place:
             decode_on_gpus(tally, place)
-        place = checkpoint(tally, folder, "gpu", os.path.join(HERE, "decode_gpu.dz"))
+        place = harness.my_turn(1, 2) and checkpoint(tally, folder, "gpu", os.path.join(HERE, "decode_gpu.dz"))
         if place:
             evaluate_on_gpu(tally, folder, place)
             refuse_machines(tally, place)
-        place = checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
+        place = harness.my_turn(1, 2) and checkpoint(tally, folder, "t5", os.path.join(HERE, "t5.dz"))
         if place:
             compare(tally, "encoder and decoder", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
             asked = ("--prompt", LONG[:20], "--prompt", "*", "--tokens", 11)
@@ -163,7 +163,7 @@ def main():
             outcome, _ = sample(place, "--prompt", "*")
             said = "the decoder does not go on with a text position by position: attention sees what comes after a token"
             tally.check("refused: a decoder that sees both ways", outcome.status == 1 and "Z0818" in outcome.err and said in outcome.err, outcome.tail())
-        place = checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
+        place = harness.my_turn(0, 2) and checkpoint(tally, folder, "mla", os.path.join(HERE, os.pardir, "torch", "mla.dz"))
         if place:
             compare(tally, "latent attention", place, "--prompt", LONG[:20], "--prompt", "*", "--tokens", 9)
         model = os.path.join(folder, "prefix.dz")

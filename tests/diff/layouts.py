@@ -207,7 +207,7 @@ def print_costs(suite):
 def check_turns(tally, found):
     """Of every three turns: each is a part that has all values of all settings, and together they are the table."""
     def values(part):
-        return {value for one in part for value in (one.model, *map(str, one.settings))}
+        return set().union(*map(trainings.values_of, part))
 
     parts = [trainings.in_turn(found, turn="%d/3" % k) for k in range(3)]
     good = all(values(part) == values(found) for part in parts) and {one.name for part in parts for one in part} == {one.name for one in found}

@@ -199,6 +199,8 @@ def check_layouts(tally, folder, verbose):
         check_formula(tally, "with an average", averaged, EXACT, ema=0.9)
     adapters = ("--set", 'train.adapt=lora(rank = 4, of = ["h.{}.attn.*weight"])')
     for i, one in enumerate((case(1, 1, 1, words=adapters), case(1, 2, 2, words=adapters))):
+        if not harness.my_turn(i, 2):
+            continue
         place = os.path.join(folder, "adapters%d" % i)
         got = train(one, place, words_of(groups=False))
         if tally.check("%s: adapters run" % one.name, not got.error, got.error or ""):
@@ -211,7 +213,9 @@ def check_layouts(tally, folder, verbose):
 
 def check_16_bits(tally, folder):
     """Products of the f32 masters, in f32; on GPUs see check_padding."""
-    for precision in ("fp32", "mixed_bf16", "mixed_fp16"):
+    for number, precision in enumerate(("fp32", "mixed_bf16", "mixed_fp16")):
+        if not harness.my_turn(number, 3):
+            continue
         place = os.path.join(folder, precision)
         got = train(case(1, 1, 1, precision), place, words_of() + (("--set", "train.loss_scale=128") if precision == "mixed_fp16" else ()))
         if tally.check(precision + " runs", not got.error, got.error or ""):
@@ -221,6 +225,8 @@ def check_16_bits(tally, folder):
 def check_room(tally, folder):
     """Where what the update works in is the largest buffer, also on ranks without a layer, all of it is used: --check-memory."""
     for ranks in (2, 4):
+        if not harness.my_turn(ranks // 2, 2):
+            continue
         one = case(1, 1, ranks, "mixed_bf16", zero=1, more={"model.d": 240, "model.V": 16})
         got = train(one, os.path.join(folder, "room%d" % ranks), words_of(), 1)
         tally.check("%s: the room is as planned" % one.name, not got.error, got.error or "")
@@ -236,7 +242,9 @@ def check_padding(tally, folder):
 
 def check_resume(tally, folder):
     whole, parts, other = (os.path.join(folder, name) for name in ("whole", "parts", "other"))
-    for precision, layouts in (("fp32", (case(1, 1, 1, "fp32"), case(1, 1, 1, "fp32"))), ("fp64", (case(1, 1, 1), case(2, 1, 2, zero=1)))):
+    for number, (precision, layouts) in enumerate((("fp32", (case(1, 1, 1, "fp32"), case(1, 1, 1, "fp32"))), ("fp64", (case(1, 1, 1), case(2, 1, 2, zero=1))))):
+        if not harness.my_turn(number, 2):
+            continue
         place = parts if precision == "fp32" else other
         train(layouts[0], whole + precision, words_of())
         train(layouts[0], place, words_of(), 2)
@@ -305,7 +313,8 @@ def main():
         check_room(tally, folder)
         check_padding(tally, folder)
         check_resume(tally, folder)
-        check_learning(tally, folder)
+        if harness.my_turn(0, 2):
+            check_learning(tally, folder)
     return tally.finish()
 
 

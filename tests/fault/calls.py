@@ -4,7 +4,7 @@
 from there on, or is the last thing that the process does, with and without what was not synced. Nothing is lost: the run goes on from a whole checkpoint to the
 same bytes. Nothing half-written counts: a checkpoint with a manifest is whole, as a reader of its own says (tests/support/harness.py).
 
-    calls.py [--every N]      of the calls, shifted in each round (default 8; 1: all, for a run by hand)
+    calls.py [--every N]      of the calls, shifted in each round and at each commit (default 8; 1: all, for a run by hand)
 
 Calls are counted by inject.c, which is preloaded.
 """
@@ -28,7 +28,7 @@ RANKS = ((1, 0), (2, 0), (2, 1))  # ranks, and the one whose calls count
 
 class Trials:
     def __init__(self, tally, folder, every):
-        self.tally, self.folder, self.every, self.turn = tally, folder, every, 0
+        self.tally, self.folder, self.every, self.turn = tally, folder, every, int(os.environ.get("ZPLAN_TURN", "0").split("/")[0])
         self.library = os.path.join(folder, "inject.so")
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, os.path.join(HERE, "inject.c"), "-ldl"], check=True)
         os.makedirs(self.path("arrays"))

@@ -153,7 +153,10 @@ def sanity(tally, name, want):
 # ---- a table of them ----
 
 def values_of(one):
-    return {(one.model, one.group), *map(str, one.settings), one.words}
+    """Model, precision, every setting, words. Of a batch, that it is divided."""
+    settings = dict(one.settings)
+    return {(one.model, one.group), one.words, ("divided", settings["microbatch"] > 1),
+            *(str(setting) for setting in one.settings if setting[0] not in ("batch", "microbatch"))}
 
 
 def in_turn(table, always=(), turn=None, values=values_of):

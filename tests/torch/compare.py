@@ -38,7 +38,7 @@ ON_ONE_RANK = ("deepseek_lines", "gemma3", "t5_v1_1", "t5_adafactor", "mixer", "
 LABEL_A_SAMPLE = 0.359724862722  # torch 2.15, to the digits that are given
 # ZeRO 3 gathers parameters, whatever the layer: models whose losses or samples data ranks divide in ways of their own, and frozen parameters.
 ON_DATA_RANKS = ("vit_pixels", "squad", "packed", "missing", "t5", "lora")
-PREFIX = 8  # steps of layouts and of f32, past the warm-up: rates are those of all 20 (settings.md), and one rank makes them all in f64
+PREFIX = 8  # steps of layouts and of f32, past the warm-up: rates are those of all 20 (settings.md), and one rank makes them all in f64, of a third of the models by turns
 IN_F32 = tuple(name for name in WIDELY if name not in ("t5_v1_1", "vit", "missing"))  # vit_pixels has the layers of vit; of experts, a rounding sends a token to another one
 
 
@@ -179,7 +179,8 @@ def check_model(tally, name, number, python, folder, update):
                 (tensor == 1 and data > 1 and name not in ON_DATA_RANKS) or
                 (layout == SEQUENCE and name not in ("vit", "audio", "squad", "packed", "axes", "mla")) or (layout != "one rank" and (name in ON_ONE_RANK or not harness.my_turn(turn)))):
             continue
-        count = settings.STEPS if layout == "one rank" or name in settings.VALIDATED else PREFIX
+        whole = layout == "one rank" and (harness.my_turn(number, 3) or any("greedy" in reference for reference in references.values()))
+        count = settings.STEPS if whole or name in settings.VALIDATED else PREFIX
         outcome, log, checkpoints = zplan_run(name, layout, folder, count)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):
             continue

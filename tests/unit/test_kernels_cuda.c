@@ -9,6 +9,7 @@
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
 static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_step.cuh\"\n"
                            "#include \"zpd_positions.cuh\"\n"
+                           "#include \"zpd_merge.cuh\"\n"
                            "#include \"zpd_muon.cuh\"\n"
                            "ZPD_KERNEL(together, zpd_rank_sum) {\n"
                            "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
@@ -186,6 +187,33 @@ Test(kernels_cuda, positions) {
       launch((zpk_dtype)dtype, "zpd_spread_positions", &a, 5);
       cr_expect_arr_eq(got, want, (size_t)(count * size), "spread, %d columns", (int)cols);
       free(x), free(want), free(got);
+    }
+}
+
+/* Weights are of one exponential on the host and another on the device. */
+Test(kernels_cuda, merge) {
+  enum { ROWS = 5, HEADS = 3, WIDTH = 100, COLS = HEADS * WIDTH, LD = COLS + 8 };
+  for (int dtype = FIRST_DTYPE; dtype < DTYPES; dtype += NEXT_DTYPE)
+    for (int weighs = 0; weighs < 2; weighs++) {
+      zpk_dtype type = (zpk_dtype)dtype, real = type == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+      void *from = numbers(type, ROWS * COLS, 1), *want = numbers(type, ROWS * LD, 2),
+           *got = copy_of(type, want, ROWS * LD);
+      void *other = numbers(real, ROWS * HEADS, 3), *lse = numbers(real, ROWS * HEADS, 4),
+           *same = copy_of(real, lse, ROWS * HEADS);
+      zpk_merge m = {.to = want, .from = from, .rows = ROWS, .heads = HEADS, .hd = WIDTH, .to_ld = LD, .from_ld = COLS};
+      if (weighs) m.lse = lse, m.from_lse = other;
+      zpd_merge a = m;
+      a.to = got;
+      if (weighs) a.lse = same;
+      zpk_merge_parts(type, &m, 0, ROWS);
+      launch(type, "zpd_merge_parts", &a, 2);
+      for (int i = 0; i < ROWS * LD; i++) {
+        double error = fabs(get(type, got, i) - get(type, want, i)), size = fabs(get(type, want, i));
+        cr_assert_leq(error, (type == ZPK_F64 ? 1e-12 : 1e-5 + 2 * narrow_unit(type)) * (1 + size), "element %d", i);
+      }
+      for (int i = 0; i < ROWS * HEADS; i++)
+        cr_assert_float_eq(get(real, same, i), get(real, lse, i), 1e-5 * (1 + fabs(get(real, lse, i))), "row %d", i);
+      free(from), free(want), free(got), free(other), free(lse), free(same);
     }
 }
 

@@ -68,6 +68,7 @@ static const char *const kernels[] = {
     "zpd_unpack_signs",
     "zpd_momentum",
     "zpd_frozen_update",
+    "zpd_merge_parts",
     "zpd_move_positions",
     "zpd_mean_positions",
     "zpd_spread_positions",
@@ -120,9 +121,10 @@ static void check(const char *text, int n_kernels, const char *arch, int head, b
   zp_arena_free(arena);
 }
 
-static const char all[] = "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n"
-                          "#define ZPD_MUON\n#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n"
-                          "#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n";
+static const char all[] =
+    "#define ZPD_ADAFACTOR\n#define ZPD_AXES\n#define ZPD_CONTEXT_KEYS\n#define ZPD_DECODE\n#define ZPD_EXPERTS\n"
+    "#define ZPD_MUON\n#define ZPD_ONE_BIT\n#define ZPD_ONE_BIT_LAMB\n"
+    "#define ZPD_ZERO_ONE_ADAM\n#include \"zpd_kernels.cuh\"\n";
 
 static void skip_until_long(void) {
   if (!getenv("ZPLAN_LONG")) cr_skip_test("a part of tests/long.sh");

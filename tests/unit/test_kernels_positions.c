@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Positions of samples: sums of small integers, so the reference needs no tolerance, in every dtype. */
+/* Positions of samples, and results merged: small integers, so the reference needs no tolerance, in every dtype. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,5 +75,33 @@ Test(kernels_positions, mean_and_its_gradient) {
     for (int64_t i = 0; i < SAMPLES * S * COLS; i++)
       cr_assert_eq(get_as((zpk_dtype)dtype, x, i), 0.5 * get_as((zpk_dtype)dtype, y, i / COLS / S * COLS + i % COLS));
     free(x), free(y);
+  }
+}
+
+/* Results with log-sum-exps that are equal or 1 and 3 times as much: weights are halves and quarters. */
+Test(kernels_positions, merge) {
+  enum { ROWS = 3, HEADS = 2, WIDTH = 5, OWN = HEADS * WIDTH, LD = OWN + 3 };
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
+    zpk_dtype real = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    void *to = numbers((zpk_dtype)dtype, ROWS * LD), *from = numbers((zpk_dtype)dtype, ROWS * OWN);
+    double lse[ROWS * HEADS], other[ROWS * HEADS];
+    for (int i = 0; i < ROWS * HEADS; i++) put_as(real, lse, i, 2), put_as(real, other, i, i % 2 ? 2 + log(3) : 2);
+    zpk_merge m = {.to = to, .from = from, .lse = lse, .from_lse = other, .rows = ROWS, .heads = HEADS, .hd = WIDTH};
+    m.to_ld = LD, m.from_ld = OWN;
+    zpk_merge_parts((zpk_dtype)dtype, &m, 1, ROWS);
+    zpk_merge_parts((zpk_dtype)dtype, &m, 0, 1);
+    for (int i = 0; i < ROWS * LD; i++) {
+      int row = i / LD, col = i % LD, h = col / WIDTH;
+      double want = number(i), share = h % 2 ? 0.75 : 0.5;
+      if (col < OWN) want += share * (number(row * OWN + col) - want);
+      cr_assert_float_eq(get_as((zpk_dtype)dtype, to, i), want, 4e-6, "row %d, column %d", row, col);
+    }
+    for (int i = 0; i < ROWS * HEADS; i++)
+      cr_assert_float_eq(get_as(real, lse, i), 2 + log(i % 2 ? 4 : 2), 1e-6, "log-sum-exp %d", i);
+    m.lse = NULL, m.from_lse = NULL, m.from = to, m.from_ld = LD;
+    zpk_merge_parts((zpk_dtype)dtype, &m, 0, ROWS);
+    cr_assert_float_eq(get_as((zpk_dtype)dtype, to, OWN - 1), 2 * (number(OWN - 1) / 4.0 + 0.75 * number(OWN - 1)),
+                       1e-6);
+    free(to), free(from);
   }
 }

@@ -97,7 +97,9 @@ Test(report, summary_says_when_attention_is_slow) {
       zp_plan *plan = zp_search(arena, spec, 1, NULL);
       cr_assert(plan->feasible);
       bool said = strstr(summary_of(plan), "heads of 264 columns are wider than the 256");
+      bool first = strstr(zp_words_why_briefly(arena, plan), "not on tensor cores: heads of 264 columns");
       cr_expect_eq(said, wide && own, "%d wide, %d own", wide, own);
+      cr_expect_eq(first, said, "%d wide, %d own: the first screen", wide, own);
     }
 }
 

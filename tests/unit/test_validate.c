@@ -14,7 +14,7 @@ Test(validate, published_columns) {
   cr_expect_str_eq(run->source, "paper, table 1");
   cr_expect_str_eq(run->notes, "conf=A; says \"fast\"");
   cr_expect_eq(run->line, 2);
-  cr_expect_eq(run->layers, 4);
+  cr_expect_eq(run->shape.layers, 4);
   cr_expect_eq(run->zero, -1); /* no such column */
   cr_expect_eq(run->fits, -1);
   expect_near(run->step_s, 0.5, 0, "seconds");

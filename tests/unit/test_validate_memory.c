@@ -54,8 +54,14 @@ static int64_t kept_by_layer(zp_measured *run, int tensor, bool sequence, bool b
  * b), and its log-sum-exp of 4 a s b: 32 s b h, s b h (8 + 24 / t), 32 s b h / t. The first counts the output of
  * dropout after the softmax with the scores. */
 Test(validate_memory, autograd_keeps_what_korthikanti_counts) {
-  zp_measured run = {
-      .layers = 2, .hidden = 256, .heads = 8, .kv_heads = 8, .ffn = 1024, .vocab = 512, .seq = 64, .microbatch = 3};
+  zp_measured run = {.shape.layers = 2,
+                     .shape.hidden = 256,
+                     .shape.heads = 8,
+                     .shape.kv_heads = 8,
+                     .shape.ffn = 1024,
+                     .shape.vocab = 512,
+                     .seq = 64,
+                     .microbatch = 3};
   double sbh = 64 * 3 * 256, lse = 4 * 8 * 64 * 3;
   expect_near((double)kept_by_layer(&run, 1, false, false), 32 * sbh + lse, 1e-12, "one rank");
   expect_near((double)kept_by_layer(&run, 4, false, false), (8 + 24.0 / 4) * sbh + lse / 4, 1e-12, "tensor 4");
@@ -66,8 +72,14 @@ Test(validate_memory, autograd_keeps_what_korthikanti_counts) {
  * and twice the gradient of 4 h columns; the residual's gradient is dy itself. As much before down's weight is reached,
  * whose gradient may come on top. Scores in device memory wait until attention. */
 Test(validate_memory, backward_holds_gradients_and_what_is_left) {
-  zp_measured run = {
-      .layers = 2, .hidden = 256, .heads = 8, .kv_heads = 8, .ffn = 1024, .vocab = 512, .seq = 64, .microbatch = 3};
+  zp_measured run = {.shape.layers = 2,
+                     .shape.hidden = 256,
+                     .shape.heads = 8,
+                     .shape.kv_heads = 8,
+                     .shape.ffn = 1024,
+                     .shape.vocab = 512,
+                     .seq = 64,
+                     .microbatch = 3};
   double sbh = 64 * 3 * 256, lse = 4 * 8 * 64 * 3;
   zp_autograd_scores none = {0, 0}, some = {1000, 400};
   const zp_graph *layer = layer_of(&run, 1, false);
@@ -78,23 +90,23 @@ Test(validate_memory, backward_holds_gradients_and_what_is_left) {
   expect_near((double)zp_autograd_backward_bytes(arena, layer, 3, 2, &none, true), 42 * sbh + lse + matrix, 1e-12,
               "fresh gradients");
   expect_near((double)zp_autograd_joint_bytes(layer, 3, 2), 2 * 2 * sbh, 1e-12, "keys and values");
-  run.kv_heads = 2;
-  run.gated = run.rotary = true;
+  run.shape.kv_heads = 2;
+  run.shape.gated = run.shape.rotary = true;
   cr_expect_eq(zp_autograd_joint_bytes(layer_of(&run, 1, false), 3, 2), 0);
 }
 
 /* torchtitan's list for a Llama layer: its input, wq, wv, w1, w2 and attention, of h, h, kv, f, h and h columns. */
 Test(validate_memory, operations_on_the_list_are_kept) {
-  zp_measured run = {.layers = 2,
-                     .hidden = 256,
-                     .heads = 8,
-                     .kv_heads = 2,
-                     .ffn = 896,
-                     .vocab = 512,
+  zp_measured run = {.shape.layers = 2,
+                     .shape.hidden = 256,
+                     .shape.heads = 8,
+                     .shape.kv_heads = 2,
+                     .shape.ffn = 896,
+                     .shape.vocab = 512,
                      .seq = 64,
                      .microbatch = 2,
-                     .gated = true,
-                     .rotary = true};
+                     .shape.gated = true,
+                     .shape.rotary = true};
   double tokens = 64 * 2, columns = 4 * 256 + 64 + 896;
   expect_near((double)kept_by_layer(&run, 1, false, true), tokens * (2 * columns + 4 * 8), 1e-12, "selective");
   double all = 8 * 256 - 2 * (256 - 64) + 4 * 896;

@@ -41,13 +41,13 @@ Test(validate_open, kv_heads_follow_the_printed_parameters) {
   cr_assert_eq(t->runs.len, 1);
   const char *assumed;
   zp_measured full = zp_run_complete(arena, t, &t->runs.data[0], &assumed);
-  cr_expect_eq(full.kv_heads, 8);
+  cr_expect_eq(full.shape.kv_heads, 8);
   cr_expect(strstr(assumed, "KV heads 8"), "%s", assumed);
   const zp_model *model = zp_run_model(arena, &full, &(zp_run_library){0});
   expect_near((double)zp_model_parameters(model), 405.9e9, 0.01, "parameters");
   zp_measured_table *without = table_of(OF_405B("s", "", "8", "8", "1", ""));
   full = zp_run_complete(arena, without, &without->runs.data[0], &assumed);
-  cr_expect(full.kv_heads == 128 && strstr(assumed, "KV heads 128"), "%s", assumed);
+  cr_expect(full.shape.kv_heads == 128 && strstr(assumed, "KV heads 128"), "%s", assumed);
 }
 
 Test(validate_open, a_row_that_contradicts_itself_is_an_error) {

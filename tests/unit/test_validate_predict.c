@@ -171,15 +171,15 @@ Test(validate_predict, allocator_reuses_what_is_large_enough) {
 
 /* Small LLaMA-like models tie their head: 16 layers of 67.1 million weights, a table of 268.4. */
 Test(validate_predict, printed_parameters_say_whether_the_head_is_tied) {
-  zp_measured run = {.layers = 16,
-                     .hidden = 2048,
-                     .heads = 32,
-                     .kv_heads = 32,
-                     .ffn = 8192,
-                     .vocab = 131072,
+  zp_measured run = {.shape.layers = 16,
+                     .shape.hidden = 2048,
+                     .shape.heads = 32,
+                     .shape.kv_heads = 32,
+                     .shape.ffn = 8192,
+                     .shape.vocab = 131072,
                      .seq = 4096,
-                     .gated = true,
-                     .rotary = true,
+                     .shape.gated = true,
+                     .shape.rotary = true,
                      .parameters = 1.34e9};
   double table = 131072.0 * 2048;
   int64_t tied = zp_model_parameters(zp_run_model(arena, &run, &(zp_run_library){0}));
@@ -242,4 +242,26 @@ Test(validate_predict, unpublished_chunks_are_searched) {
   cr_expect_eq(megatron.estimate.step_s, best_s);
   cr_expect(strstr(megatron.assumed, zp_format(arena, "%d chunks a stage", best)), "%s", megatron.assumed);
   cr_expect_eq(zp_chunks(&other.choice), 1);
+}
+
+/* Four KV heads of 32: keys and values are less than queries and results, too. */
+Test(validate_predict, context_ranks_exchange_what_notes_say) {
+  static const char row_of[] = "f_a,s,2024,8,4096,32,51200,32768,A100-SXM4-80GB,8,300,25,32,1,1,8,1,8,full,0,1,bf16,%s";
+  static const char notes[] = "SwiGLU; rotary; 4 KV heads; cp=4";
+  zp_prediction heads = predict(zp_format(arena, row_of, notes));
+  zp_prediction keys = predict(zp_format(arena, row_of, zp_format(arena, "%s; cp_comm_type=all_gather", notes)));
+  cr_assert(heads.predicted && keys.predicted, "%s, %s", heads.why_not, keys.why_not);
+  cr_expect(!heads.choice.by_keys && strstr(heads.assumed, "context ranks exchange heads"), "%s", heads.assumed);
+  cr_expect(keys.choice.by_keys && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
+  cr_expect(keys.estimate.context_comm_s < heads.estimate.context_comm_s, "%g, by heads %g",
+            keys.estimate.context_comm_s, heads.estimate.context_comm_s);
+  zp_prediction kept[2];
+  for (int by_keys = 0; by_keys < 2; by_keys++) {
+    const char *words = zp_format(arena, "%s%s", notes, by_keys ? "; cp_comm_type=all_gather" : "");
+    kept[by_keys] = predict(zp_format(
+        arena, "f_a,s,2024,8,4096,32,51200,32768,A100-SXM4-80GB,8,300,25,32,1,1,8,1,8,none,0,1,bf16,%s", words));
+  }
+  /* of a layer queries and results once more by heads; keys and values gathered are not kept */
+  cr_expect(kept[1].peak_bytes < kept[0].peak_bytes, "%lld, by heads %lld", (long long)kept[1].peak_bytes,
+            (long long)kept[0].peak_bytes);
 }

@@ -183,17 +183,17 @@ Test(validate_rows, nanotron_counts_tables_as_products) {
               {32, 4096, 14336, 1, 8.86e9, 0.4394, 7290}};
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
     zp_measured run = {.source = "huggingface/nanotron",
-                       .layers = runs[i].layers,
-                       .hidden = runs[i].hidden,
-                       .heads = 32,
-                       .kv_heads = 32,
-                       .ffn = runs[i].ffn,
-                       .vocab = 131072,
+                       .shape.layers = runs[i].layers,
+                       .shape.hidden = runs[i].hidden,
+                       .shape.heads = 32,
+                       .shape.kv_heads = 32,
+                       .shape.ffn = runs[i].ffn,
+                       .shape.vocab = 131072,
                        .seq = 4096,
                        .batch = 256,
                        .pipeline = runs[i].pipeline,
                        .parameters = runs[i].parameters,
-                       .gated = true};
+                       .shape.gated = true};
     double flop = 256 * 4096 * runs[i].mfu * 989.5e12 / runs[i].tokens_per_s;
     cr_expect(fabs(zp_run_flop(&run, false) / flop - 1) < 0.002, "%zu: %g, published %g", i, zp_run_flop(&run, false),
               flop);

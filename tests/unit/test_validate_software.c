@@ -51,17 +51,21 @@ Test(validate_software, two_heads_a_rank_lose_the_fused_softmax) {
  * backward computes again are those of the recipe. */
 Test(validate_software, layers_of_megatron_core) {
   const zp_measured run = {.source = "Megatron-Bridge",
-                           .experts = 4,
-                           .layers = 4,
+                           .shape.experts = 4,
+                           .shape.layers = 4,
                            .pipeline = 1,
-                           .clamped = true,
+                           .shape.clamped = true,
                            .again = "layernorm moe_act"};
   bool named;
   const zp_software *software = zp_software_of(&run, &named), *with = zp_software_with_experts(arena, &run, software);
   cr_assert(named && !software->clamps_gates && software->splits_heads && software->weighs_gates);
   cr_expect(with->clamps_gates && with->single_rotary && with->again == (ZP_AGAIN_ACTIVATION | ZP_AGAIN_NORM));
-  const zp_measured other = {
-      .source = "AutoModel FSDP", .program = "AutoModel", .experts = 4, .layers = 4, .pipeline = 1, .clamped = true};
+  const zp_measured other = {.source = "AutoModel FSDP",
+                             .program = "AutoModel",
+                             .shape.experts = 4,
+                             .shape.layers = 4,
+                             .pipeline = 1,
+                             .shape.clamped = true};
   with = zp_software_with_experts(arena, &other, zp_software_of(&other, &named));
   cr_expect(!with->clamps_gates && with->again == 0, "its gates are fused");
 }
@@ -87,15 +91,15 @@ Test(validate_software, unknown_software_is_stated) {
 /* nanotron: 16 layers of 67.1 million weights and a head of 268.4; half of all products end with layer 10. */
 Test(validate_software, nanotron_cuts_by_products) {
   zp_measured run = {.source = "nanotron",
-                     .layers = 16,
-                     .hidden = 2048,
-                     .heads = 32,
-                     .kv_heads = 32,
-                     .ffn = 8192,
-                     .vocab = 131072,
+                     .shape.layers = 16,
+                     .shape.hidden = 2048,
+                     .shape.heads = 32,
+                     .shape.kv_heads = 32,
+                     .shape.ffn = 8192,
+                     .shape.vocab = 131072,
                      .seq = 64,
-                     .gated = true,
-                     .rotary = true};
+                     .shape.gated = true,
+                     .shape.rotary = true};
   const zp_model *model = zp_run_model(arena, &run, &(zp_run_library){0});
   bool named;
   int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run, &named), 2);

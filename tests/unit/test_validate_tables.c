@@ -29,7 +29,8 @@ Test(validate_tables, megatron_bridge) {
   cr_assert_eq(t->runs.len, 2, "%s", t->malformed.len ? t->malformed.data[0] : "");
   const zp_measured *big = &t->runs.data[0], *small = &t->runs.data[1];
   cr_expect_str_eq(big->id, "bridge_dgxh100_llama31405b_fp8_current_l2");
-  cr_expect(big->layers == 126 && big->kv_heads == 8 && big->context == 2 && big->data == 8 && big->zero == 1);
+  cr_expect(big->shape.layers == 126 && big->shape.kv_heads == 8 && big->context == 2 && big->data == 8 &&
+            big->zero == 1);
   expect_near(big->step_s, 512.0 * 8192 / (302 * 1024), 1e-12, "step");
   cr_expect(small->tensor == 2 && small->pipeline == 1 && small->data == 64 && small->zero == 3 && small->shard == 0);
   cr_expect_str_eq(small->precision, "nvfp4");
@@ -48,7 +49,8 @@ Test(validate_tables, automodel_and_simumax) {
       "case,model,layers,tp,pp,dp,ep,cp,seq,microbatches,real_ms,simumax_ms,real_alloc_gib,real_reserved_gib,"
       "simumax_alloc_gib\nx_tp2,llama3-405b,4,2,1,4,1,1,4096?,8,1716.8,1600.4,81.59,84.7,81.31\n");
   run = &t->runs.data[0];
-  cr_expect(run->batch == 32 && run->microbatch == 1 && run->seq == 4096 && run->kv_heads == 16 && run->gpus == 8);
+  cr_expect(run->batch == 32 && run->microbatch == 1 && run->seq == 4096 && run->shape.kv_heads == 16 &&
+            run->gpus == 8);
   expect_near(run->memory_bytes, 81.59 * 1073741824.0, 1e-12, "memory");
 }
 
@@ -65,7 +67,7 @@ Test(validate_tables, axes_outside_the_space_are_named) {
   expect_left_out(OWN "1,1,8,,8,,16,2,512,1,8,bf16,1,full,,1,\n", "the library has no blocks");
   zp_prediction p = predict_first(OWN "1,1,8,,,8,,,,1,8,bf16,1,full,0,1,16 KV heads\n");
   cr_assert(p.predicted, "%s", p.why_not);
-  cr_expect_eq(p.run->kv_heads, 4);
+  cr_expect_eq(p.run->shape.kv_heads, 4);
   p = predict_first(OWN "1,1,4,2,,,,,,1,8,bf16,0,full,,1,\n");
   cr_assert(p.predicted, "%s", p.why_not);
   cr_expect(p.choice.context == 2 && p.choice.data == 8 && strstr(p.assumed, "context"));
@@ -86,10 +88,11 @@ Test(validate_tables, experts_of_megatron_bridge) {
              "2,5630,153\n");
   cr_assert_eq(t->runs.len, 2, "%s", t->malformed.len ? t->malformed.data[0] : "");
   const zp_measured *latent = &t->runs.data[0], *biased = &t->runs.data[1];
-  cr_expect(latent->kv_rank == 512 && latent->further == 1 && latent->expert_groups == 8 && latent->expert == 64);
+  cr_expect(latent->shape.kv_rank == 512 && latent->shape.further == 1 && latent->shape.expert_groups == 8 &&
+            latent->expert == 64);
   cr_expect(latent->one_kernel && latent->hides_exchange && strcmp(latent->graphs, "whole") == 0);
-  cr_expect(biased->expert_biases && biased->window == 128 && strcmp(biased->dispatcher, "alltoall") == 0);
-  cr_expect(biased->clamped && !latent->clamped && !biased->narrow_attention);
+  cr_expect(biased->shape.expert_biases && biased->shape.window == 128 && strcmp(biased->dispatcher, "alltoall") == 0);
+  cr_expect(biased->shape.clamped && !latent->shape.clamped && !biased->narrow_attention);
   cr_expect(strcmp(latent->again, "mla_up_proj") == 0 && strcmp(biased->again, "layernorm moe_act") == 0);
   const char *text = zp_run_text(arena, latent);
   cr_expect(strstr(text, "repeat layers in 0..58") && strstr(text, "deepseek_moe") && strstr(text, "loss0 + loss1"));

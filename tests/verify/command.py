@@ -387,7 +387,7 @@ def what_would_help(folder):
         step_s = parse("poor: %s with the help" % name, [*kept, *setting])["estimate"]["step_s"]
         said = float(line[1]) * (1e-3 if line[2] == "ms" else 1)
         expect("poor: %s is as fast as said" % name, 0.99 < said / step_s < 1.06, (said, step_s))
-    poor = parse("poor: as JSON", small)
+    poor = parse("poor: as JSON", [*small, "--verbose"])
     helps = poor["poor_use"].get("helps", [])
     expect("poor: as JSON", poor["precision"] == "fp32" and "products in fp32" in poor["poor_use"].get("cause", "") and helps and
            all(help["times_faster"] >= 1.1 and help["step_s"] > 0 for help in helps) and "precision=mixed_bf16" in [help.get("option") for help in helps], poor["poor_use"])
@@ -406,6 +406,7 @@ train { model = g.gpt2  data = synthetic(seed = 1)  batch = 512  steps = 10  pre
     run = check("a sample that does not fit", long, 3, "with context 16 it fits")
     expect("a sample that fits divided", "(--set context=16)" in run.stderr, run.stderr)
     check("a sample divided", [*long, "--set", "context=16"], 0, "context 16")
+    check("a sample divided by keys", [*long, "--set", "context=16", "--set", "context_by=keys"], 0, "context 16 by keys")
 
 
 def idle_devices(folder):

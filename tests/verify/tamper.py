@@ -18,7 +18,8 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Not a matter of the plan's proof: how it was found and made, where its model's data is, and the mark of a file that nobody has edited.
 FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
-CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
+CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "context_by=heads", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
+KEYS = ("examples/llama_tiny.dz", "--ranks", "2", "--set", "context=2", "--set", "context_by=keys", "--set", "zero=1")
 ROUTED = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1", "--set", "model.capacity=dropless")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
@@ -34,6 +35,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'train.adapt=lora(rank = 4, of = ["*attn*"])'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "context=4", "--set", "shard=2", "--set", "zero=2"),
     CONTEXT,
+    KEYS,
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")
@@ -151,7 +153,7 @@ def main(argv):
             more, missed = mutate(zplan, plan, folder, rng, count)
             passed += more
             failed += missed
-            if case in (CONTEXT, ROUTED):
+            if case in (CONTEXT, KEYS, ROUTED):
                 more, missed = edit_exchanges(zplan, plan, folder)
                 passed += more
                 failed += missed

@@ -49,6 +49,19 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
              : 0;
 }
 
+/* Bytes after those, where keys of all positions are gathered: what by_keys.c merges. */
+static int64_t merge_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
+  const zp_op_attr *attr = &s->node->attr;
+  if (attr->parts <= 1) return 0;
+  int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2, align = ZPR_MERGE_ALIGN;
+  int64_t queries = rows * attr->heads * attr->head_size * zpk_bytes(dtype);
+  int64_t rest = s->op == ZP_OP_ATTENTION_GRAD
+                     ? attr->parts * rows * attr->kv_heads * attr->head_size * zpk_bytes(dtype)
+                     : rows * attr->heads * zpk_real_bytes(dtype);
+  return (queries + align - 1) / align * align +
+         (s->op == ZP_OP_ATTENTION_GRAD ? 2 : 1) * ((rest + align - 1) / align * align);
+}
+
 static void print_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t shares) {
   int table = s->in.data[s->in.len - 1];
   const zp_shape *shape = &zp_frame_tensor(f, table)->shape;
@@ -81,10 +94,15 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *q = zp_frame_tensor(f, in[0]), *k = zp_frame_tensor(f, in[1]);
   int64_t S = q->shape.dim[1], keys = k->shape.dim[1], shares = attention_shares(f, s, dtype);
-  assert((s->workspace < 0 ? 0 : zp_frame_buffer(f, s->workspace)->bytes) == shares + bias_bytes(f, s, dtype));
+  assert((s->workspace < 0 ? 0 : zp_frame_buffer(f, s->workspace)->bytes) ==
+         shares + bias_bytes(f, s, dtype) + merge_bytes(f, s, dtype));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
-  zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : f->stretch ? "_stretch" : "");
+  bool by_keys = n->attr.parts > 1;
+  zp_buf_line(out, "zpr_attention%s%s(c, &(zpk_attention_args){", by_keys ? "_by_keys" : "",
+              grad         ? "_grad"
+              : f->stretch ? "_stretch"
+                           : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
               zp_frame_positions(f, S), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
   bool spread = zp_context_ranks(&f->e->program->choice) > 1; /* then there is no padding */
@@ -105,7 +123,7 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   else if (q->split_dim >= 0 && counts)
     zp_buf_line(out, "    .first_head = c->t * %lld,", ZP_LL(n->attr.heads));
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
-  if (n->attr.cross) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));
+  if (n->attr.cross || by_keys) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));
   if (n->attr.max_distance) print_bias(f, s, dtype, shares);
   if (drops) print_dropout(f, s, S, keys);
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
@@ -124,5 +142,8 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[extents]));
   if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
-  zp_buf_line(out, f->stretch ? "}, p);" : "});");
+  if (by_keys)
+    zp_buf_line(out, "}, (char *)%s + %lld);", zp_frame_name(f, s->workspace), ZP_LL(shares));
+  else
+    zp_buf_line(out, f->stretch ? "}, p);" : "});");
 }

@@ -76,6 +76,12 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
 }
 
+/* A rope of a rank whose positions are two stretches. */
+static bool turns_stretches(const zp_step *s) {
+  const zp_fused_op *first = &s->node->fused->ops.data[0];
+  return first->op == ZP_OP_ROPE && first->attr.parts > 1;
+}
+
 static bool reads_rows(const zp_step *s, int i) {
   const zp_fused *fused = s->node->fused;
   if (s->op == ZP_OP_FUSED) return fused->operand[i] == ZP_OPERAND_ROWS;
@@ -133,7 +139,12 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
   }
   bool streams = has_streams(f, s);
   const char *chosen = s->out.len ? zp_frame_chosen(f, s->out.data[0]) : NULL;
-  zp_buf_line(&e->out, "zpr_%srows(c, &(zpr_rows_call){", streams ? "slot_" : chosen ? "chosen_" : "");
+  bool stretches = turns_stretches(s);
+  zp_buf_line(&e->out, "zpr_%srows%s(c, &(zpr_rows_call){",
+              streams  ? "slot_"
+              : chosen ? "chosen_"
+                       : "",
+              stretches ? "_by_keys" : "");
   if (e->gpu && f->stretch && !chosen)
     zp_buf_line(&e->out, "    .device = &%s, .first = p.first%s, .rows = p.n%s, .n_in = %d, .n_out = %d,", kernel,
                 times_parts(f, s), times_parts(f, s), s->in.len, s->out.len);
@@ -156,7 +167,7 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
     emit_list(&e->out, "accumulate", "const bool", &acc);
     zp_buf_printf(&e->out, " .workspace = %s,\n", zp_frame_name(f, s->workspace));
   }
-  if (streams) {
+  if (streams || stretches) {
     zp_buf_printf(&e->out, "      .n_in = %d, .n_out = %d,", s->in.len, s->out.len);
     emit_list(&e->out, "in_step", "const int64_t", &step);
     zp_buf_puts(&e->out, "\n");
@@ -166,6 +177,8 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
   if (streams)
     zp_buf_line(&e->out, "}, MICROBATCH, %lld, %lld);", ZP_LL(slots->dim[1]),
                 ZP_LL(slots->dim[2] / zp_expert_ranks(&e->program->choice)));
+  else if (stretches)
+    zp_buf_line(&e->out, "}, MICROBATCH);");
   else if (chosen)
     zp_buf_line(&e->out, "}, %s);", chosen);
   else

@@ -57,8 +57,11 @@ static void print_heads(zp_frame *f, const zp_step *s) {
   int x = s->in.data[0], y = s->out.data[0], own = spread ? x : y;
   const zp_shape *all = &zp_frame_tensor(f, spread ? y : x)->shape;
   int64_t heads = s->node->attr.heads, width = zp_shape_cols(&zp_frame_tensor(f, own)->shape) / heads;
-  zp_buf_line(&f->e->out, "zpr_%s_heads(c, &(zpr_heads){.samples = MICROBATCH, .positions = %lld, .heads = %lld,",
-              spread ? "spread" : "return", ZP_LL(all->dim[1] / s->node->attr.parts), ZP_LL(heads));
+  int64_t positions = all->dim[1] / s->node->attr.parts;
+  bool halves = f->e->program->choice.by_keys; /* each goes where those of the other ranks are */
+  zp_buf_line(&f->e->out, "zpr_%s_heads(c, &(zpr_heads){.samples = MICROBATCH%s, .positions = %lld, .heads = %lld,",
+              spread ? "spread" : "return", halves ? " * 2" : "", ZP_LL(halves ? positions / 2 : positions),
+              ZP_LL(heads));
   zp_buf_line(&f->e->out, "    .width = %lld, .ld = %lld, .scratch = %s}, %s, %s);", ZP_LL(width),
               ZP_LL(zp_frame_buffer(f, own)->ld), zp_frame_name(f, s->workspace), zp_frame_name(f, x),
               zp_frame_name(f, y));

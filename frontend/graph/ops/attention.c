@@ -83,7 +83,8 @@ static bool want_window(zp_rule *rule) {
 /* Queries and keys are of one sequence, or of two that are distinguished. */
 static bool want_sequences(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
-  if (!attr->cross && zp_rule_shape(rule, 0)->dim[1] != zp_rule_shape(rule, 1)->dim[1]) {
+  int64_t ranks = attr->parts > 1 ? attr->parts : 1; /* that have queries of their own, and all keys */
+  if (!attr->cross && zp_rule_shape(rule, 0)->dim[1] * ranks != zp_rule_shape(rule, 1)->dim[1]) {
     zp_rule_help(
         zp_rule_fail(rule, ZP_Z0204,
                      "`attention` needs queries and keys of one sequence length, but `%s` is %s and `%s` is %s",
@@ -217,7 +218,9 @@ static double flop_attention(const zp_graph *graph, const zp_node *node, int64_t
 static void diff_attention(zp_diff_pass *pass, const zp_node *node) {
   zp_node grad = zp_diff_node(node, ZP_OP_ATTENTION_GRAD);
   int dy = zp_diff_total(pass, node->out.data[0]);
-  for (int i = 0; i < 3; i++) zp_diff_add_in(pass, &grad, node->in.data[i]);
+  for (int i = 0; i < 3; i++)
+    zp_diff_add_in(pass, &grad,
+                   i > 0 && node->attr.parts > 1 ? zp_diff_gather_again(pass, node->in.data[i]) : node->in.data[i]);
   for (int i = 0; i < 2; i++) zp_diff_add_in(pass, &grad, node->out.data[i]);
   zp_diff_add_in(pass, &grad, dy);
   int bias = zp_attention_bias(node);

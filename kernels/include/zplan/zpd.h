@@ -100,6 +100,15 @@ typedef struct zpd_positions {
   double scale;
 } zpd_positions; /* kernels zpd_move_positions, zpd_mean_positions, zpd_spread_positions; any gridDim.x */
 
+/* ---- parts of results: as zpk_merge_parts over all rows; any gridDim.x ---- */
+typedef struct zpd_merge {
+  void *to; /* rows of heads * hd elements with leading dimension to_ld */
+  const void *from;
+  void *lse; /* `real` [rows, heads], or NULL */
+  const void *from_lse;
+  zpd_int rows, heads, hd, to_ld, from_ld;
+} zpd_merge; /* kernel zpd_merge_parts */
+
 /* ---- positions by number: as zpk_gather and zpk_gather_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_gather_args {
   const void *from; /* x[samples * S], or dy[samples * n] */

@@ -107,6 +107,12 @@ void zpk_mean_positions(zpk_dtype dtype, const void *x, int64_t samples, int64_t
 void zpk_spread_positions(zpk_dtype dtype, const void *dy, int64_t S, int64_t cols, double scale, void *dx,
                           int64_t begin, int64_t end);
 
+/* ---- parts of results ---- */
+/* What attention has made for the same queries of two sets of keys, each with its log-sum-exp, becomes what it makes of
+ * all of them, in `to` and lse. Without log-sum-exps: to += from. Tasks are the rows. */
+typedef zpd_merge zpk_merge;
+void zpk_merge_parts(zpk_dtype dtype, const zpk_merge *m, int64_t begin, int64_t end);
+
 /* ---- positions by number ---- */
 /* y[b * n + i] = x[b * S + index[b * n + i] - first], zeros where a rank's share of the positions, the S from `first`
  * on, has no such one. Rows are of `cols`. */

@@ -8,7 +8,8 @@
  * other gates choose, as many as their places touch. Both levels work at the same time. An all-to-all sends a copy for
  * every expert, and sorts before and after: two passes more over all copies, which are the only ones that a dispatcher
  * over nodes makes when it hands on.
- * Left out: that nodes out of which more tokens come take longer, and how an exchange begins and ends.
+ * In a node a call takes as long as its kernel and a constant; over nodes calls have a rate. Left out: that nodes out
+ * of which more tokens come take longer.
  *
  * Alongside another micro-batch (Megatron-Core, overlap_moe_expert_parallel_comm) an exchange keeps some
  * multiprocessors and takes no other time.
@@ -91,10 +92,11 @@ double zp_software_exchange_s(const zp_exchange *x, const zp_software *software)
     return zp_cost_all_to_all(&pairs, copies * bytes) + sorts_s(x);
   }
   bool kernels = software->graphs == ZP_GRAPHS_WHOLE;
-  double inside = line * zp_cost_constant(kernels ? ZP_COST_DISPATCH_LINK_KERNEL : ZP_COST_DISPATCH_LINK);
   double near = tokens * groups_of_token(gate, software->experts_in_a_row, ranks) * (1 - nodes / ranks);
-  double local_s = near * bytes / inside;
-  if (nodes <= 1) return link->local_latency_s + local_s;
+  double kernel_s = near * bytes / (line * zp_cost_constant(ZP_COST_DISPATCH_LINK_KERNEL));
+  double call_s = kernels ? 0 : zp_cost_constant(ZP_COST_DISPATCH_CALL_S);
+  if (nodes <= 1) return link->local_latency_s + call_s + kernel_s;
+  double local_s = kernels ? kernel_s : near * bytes / (line * zp_cost_constant(ZP_COST_DISPATCH_LINK));
   double card = link->network_bytes_per_s / zp_cost_constant(ZP_COST_NETWORK_PAYLOAD) / link->local;
   double across = card * zp_cost_constant(kernels ? ZP_COST_DISPATCH_NETWORK_KERNEL : ZP_COST_DISPATCH_NETWORK);
   double far = tokens * groups_of_token(gate, software->experts_in_a_row, nodes) * (1 - 1 / nodes);

@@ -165,8 +165,8 @@ static void make_context(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain_context(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "%d data ranks share the positions of their samples and exchange heads around attention",
-                   zp_context_ranks(x->choice));
+  return zp_format(arena, "%d data ranks share the positions of their samples and %s", zp_context_ranks(x->choice),
+                   x->choice->by_keys ? "gather keys and values for attention" : "exchange heads around attention");
 }
 
 static const char *refuses_context(const zp_choice *c, const zp_spec *spec) {

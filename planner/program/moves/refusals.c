@@ -72,7 +72,7 @@ static const struct {
     [ZP_MOVE_NEED_COPIES] = {has_copies, "no strategy sums gradients over copies of shards"},
     [ZP_MOVE_NEED_SIGNS] = {compresses, "no strategy exchanges 1-bit gradients"},
     [ZP_MOVE_NEED_MESSAGES] = {has_stages, "no strategy sends messages between stages"},
-    [ZP_MOVE_NEED_HEADS] = {divides_positions, "no strategy exchanges heads in context groups"},
+    [ZP_MOVE_NEED_HEADS] = {divides_positions, "no strategy exchanges heads or keys in context groups"},
     [ZP_MOVE_NEED_EXCHANGE] = {spreads_experts, "no strategy exchanges slots in expert groups"},
 };
 

@@ -141,7 +141,7 @@ const WHAT_GROUPS_DO = {
   tensor: 'sum activations of every layer',
   data: 'sum gradients, share state',
   expert: 'exchange tokens of experts',
-  context: 'exchange heads of attention',
+  context: 'exchange heads, or keys and values, of attention',
   pipeline: 'send activations to the next stage',
 }
 

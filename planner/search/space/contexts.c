@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Context degrees that nobody named. A sample that is long divides a device's memory like nothing else does, so there
- * the search opens them by itself: powers of two, and a rank keeps some thousands of positions. Short samples have
- * none, and cost the search nothing. Models that drop tokens would drop others with every degree, so theirs must be
- * named. */
+/* Context degrees, and ways to exchange, that nobody named. A sample that is long divides a device's memory like
+ * nothing else does, so there the search opens them by itself: powers of two, and a rank keeps some thousands of
+ * positions. Short samples have none, and cost the search nothing. Models that drop tokens would drop others with every
+ * degree, and others by keys than by heads, so theirs must be named. */
 #include <assert.h>
 #include <zplan/plan.h>
 #include <zplan/shard.h>
+#include "space.h"
 
 enum { LONG_SAMPLE = 32768, LEAST_POSITIONS = 4096 };
 
@@ -18,4 +19,10 @@ int zp_most_free_context(const zp_spec *spec, int devices) {
   int most = 1;
   while (2 * most <= devices && positions % (2 * most) == 0 && positions / (2 * most) >= LEAST_POSITIONS) most *= 2;
   return most;
+}
+
+bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, bool by_keys) {
+  const zp_limit *limit = &spec->plans.data[spec->plan].context_by;
+  if (zp_context_ranks(choice) == 1) return !by_keys;
+  return limit->set ? zp_limit_allows(limit, by_keys) : !by_keys || !zp_model_drops_tokens(spec->model);
 }

@@ -52,6 +52,16 @@ static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *al
   }
 }
 
+static void measure_sequence(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
+  const zp_constraints *c = s->in->constraints;
+  for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
+    if (all->why_none == ZP_REJECT_BATCH) all->why_none = ZP_REJECT_CONSTRAINT;
+    if (!zp_search_considers(s->in, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
+    choice.sequence = sequence;
+    measure_losses(s, choice, all);
+  }
+}
+
 /* What tensor groups, and the expert groups of the choice, can run among the current ranks. */
 static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
   const zp_constraints *c = s->in->constraints;
@@ -64,11 +74,10 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
       break;
     }
     choice.microbatch = b;
-    for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
-      if (all.why_none == ZP_REJECT_BATCH) all.why_none = ZP_REJECT_CONSTRAINT;
-      if (!zp_search_considers(s->in, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
-      choice.sequence = sequence;
-      measure_losses(s, choice, &all);
+    for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) { /* why heads cannot be is said last */
+      if (!zp_may_exchange(s->in->spec, &choice, by_keys)) continue;
+      choice.by_keys = by_keys;
+      measure_sequence(s, choice, &all);
     }
   }
   return all;
@@ -129,6 +138,7 @@ typedef struct findings {
 static bool turn_to_chunks(zp_search_cache *s, zp_point *point, findings *found) {
   const zp_variant *v = zp_variant_of(s, point);
   zp_choice choice = point->choice, smallest = point->choice;
+  choice.by_keys = v->by_keys;
   choice.sequence = v->sequence;
   choice.fine = v->fine;
   choice.loss_chunks = zp_next_loss_chunks(s, &choice, 0);

@@ -289,6 +289,14 @@ static void try_sequence(zp_search_progress *progress, zp_choice choice) {
   }
 }
 
+static void try_context_by(zp_search_progress *progress, zp_choice choice) {
+  for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) {
+    if (!zp_may_exchange(progress->in->spec, &choice, by_keys)) continue;
+    choice.by_keys = by_keys;
+    try_sequence(progress, choice);
+  }
+}
+
 static void try_microbatches(zp_search_progress *progress, zp_choice choice) {
   int64_t samples = progress->in->spec->train.batch / zp_replicas(&choice); /* of one replica and step */
   const zp_limit *limit = &progress->in->constraints->microbatch;
@@ -298,7 +306,7 @@ static void try_microbatches(zp_search_progress *progress, zp_choice choice) {
     any = true;
     choice.microbatch = b;
     if (zp_may_grow(progress->s, ZP_GROW_MORE, 0))
-      try_sequence(progress, choice);
+      try_context_by(progress, choice);
     else
       zp_leave_out(progress, progress->expanding_s);
   }

@@ -22,6 +22,10 @@ void zp_pin_modes(zp_arena *arena, const zp_constraints *constraints, zp_choice 
 /* May parts of some class leave the device in a plan of the space? */
 bool zp_some_state_may_leave(const zp_search_input *in);
 
+/* ---- contexts.c ---- */
+/* May the choice's context ranks exchange heads, or keys? Without such ranks: heads alone. */
+bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, bool by_keys);
+
 /* ---- degrees.c ---- */
 /* All degrees that the constraints allow, with bounds by their products alone; those that leave devices idle as one.
  * Counts the rest. */

@@ -35,13 +35,24 @@ static void keep_listed(keeper *k, const zp_node *node, int *products) {
     for (int i = 0; i < node->out.len; i++) keep(k, node->out.data[i]);
 }
 
+/* Context ranks that gather keys and values. */
+static bool is_read_by_keys(const zp_graph *graph, int tensor) {
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_node *node = &graph->nodes.data[i];
+    bool by_keys = node->op == ZP_OP_ATTENTION && node->attr.parts > 1;
+    if (by_keys && (node->in.data[1] == tensor || node->in.data[2] == tensor)) return true;
+  }
+  return false;
+}
+
 /* An input that a gather made is kept as the share it was gathered from: tensor parallelism with a split sequence
- * gathers again in backward (arXiv 2205.05198, section 4.2.2). */
+ * gathers again in backward (arXiv 2205.05198, section 4.2.2), and so do context ranks. */
 static int before_gather(const zp_graph *graph, int tensor) {
   int producer = graph->tensors.data[tensor].producer;
   if (producer < 0) return tensor;
   const zp_node *node = &graph->nodes.data[producer];
-  return node->op == ZP_OP_ALL_GATHER_SEQ || node->op == ZP_OP_ENTER ? node->in.data[0] : tensor;
+  bool keys = node->op == ZP_OP_SPREAD_HEADS && is_read_by_keys(graph, tensor);
+  return keys || node->op == ZP_OP_ALL_GATHER_SEQ || node->op == ZP_OP_ENTER ? node->in.data[0] : tensor;
 }
 
 static int64_t tensor_bytes(const zp_graph *graph, int tensor, int64_t microbatch, int compute_bytes) {

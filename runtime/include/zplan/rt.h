@@ -151,9 +151,9 @@ typedef struct zpr_rows_call {
   const int64_t *in_ld;
   void *const *out;
   const int64_t *out_ld;
-  int n_in, n_out; /* for zpr_slot_rows and on a GPU: at most ZPD_OPERANDS there */
+  int n_in, n_out; /* for zpr_slot_rows, zpr_rows_by_keys and on a GPU: at most ZPD_OPERANDS there */
   const int64_t
-      *in_step; /* for zpr_slot_rows; elements from row to row: in_ld, or 0 where all rows read the same one */
+      *in_step; /* for the first two; elements from row to row: in_ld, or 0 where all rows read the same one */
   int n_sums;   /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
   const int64_t *sum_cols;
   void *const *sum;
@@ -165,6 +165,10 @@ void zpr_rows(zpr *c, const zpr_rows_call *call);
 /* Runs a row kernel over slots that an expert group has spread, [samples, experts, n, slots] rows: the random stream of
  * every sample is that of the member who has it. first_column: of the rank's first expert. */
 void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots);
+
+/* Runs a row kernel that knows positions, without sums, over a context rank's rows of `samples`: row r of the kernel
+ * has position r. */
+void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples);
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
                    int64_t cols, void *out);
@@ -190,6 +194,14 @@ void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t
  * NULL. args->lengths lies where the tensors do. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
+/* Likewise of a context rank whose keys and values are those of all positions, n times the S of its queries; of its
+ * positions see by_keys.c. scratch, where it is causal: for half of a sample's queries, each part at a multiple of
+ * ZPR_MERGE_ALIGN bytes: results and log-sum-exps; backward gradients of these, of as many keys as are half of all, and
+ * of their values. dk_ld and dv_ld are the columns. */
+#define ZPR_MERGE_ALIGN 16
+void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
+void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);
+void zpr_merge_parts(zpr *c, const zpk_merge *merge);
 /* Never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8
 /* Shares of attention's workspace, whatever the number of threads: a task is a sample's head of keys. */

@@ -144,6 +144,9 @@
     "16 bits with 32 multiprocessors, both ways, 8 to 36 GB200, 450 to 490 of 900 GB/s without the rank's own "        \
     "(deepseek-ai/DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md; opened)")                                        \
   X(DISPATCH_LINK_KERNEL, 0.695, "share", "the same of its kernels alone: 598 to 657 GB/s (as above)")                 \
+  X(DISPATCH_CALL_S, 1.9e-4, "s",                                                                                      \
+    "that a call in a node takes besides its kernel, however much it brings: 0.17 to 0.22 ms to dispatch, 0.13 to "    \
+    "0.24 to combine 320 to 430 MB, 8 to 36 GB200 with 32 multiprocessors (as above)")                                 \
   X(DISPATCH_NETWORK, 0.76, "share",                                                                                   \
     "of a card's line rate, the same between nodes: 38 of 50 GB/s without the node's own, 32 and 64 H100, eight of "   \
     "256 and 512 experts drawn at random (as above)")                                                                  \

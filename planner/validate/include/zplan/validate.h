@@ -10,25 +10,32 @@
 #include <zplan/plan_file.h>
 #include <zplan/software.h>
 
+/* The model of a run, as far as it is said. 0 or NULL: it is not. */
+typedef struct zp_run_shape {
+  int64_t layers, hidden, heads, kv_heads, head, ffn, vocab; /* head: columns of one; 0: hidden / heads */
+  int64_t experts, top_k, expert_ffn, shared_experts, dense_layers;
+  int64_t expert_groups, top_groups;                /* a token's experts lie in so many groups; 0: in any */
+  int64_t q_rank, kv_rank, rotary_head, value_head; /* latent attention: `head` columns, so many of them rotary */
+  int64_t further; /* tokens after the next that the model predicts, each by a layer of its own */
+  int64_t window;  /* of every second layer; 0: none */
+  bool head_norms; /* of queries and keys */
+  bool expert_biases;
+  bool clamped;       /* experts' gates have bounds, and rotary positions a scale: YaRN's */
+  bool gated, rotary; /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
+  const char *unlike; /* why no graph stands for the model; NULL: one does */
+} zp_run_shape;
+
 /* One measured run. 0, -1 or NULL: the cell is empty. */
 typedef struct zp_measured {
   int line; /* of the table, 1-based */
   const char *id, *family, *source, *model, *gpu, *notes;
   int year;
-  const char *program, *version;                                  /* that ran it, where a column says so */
-  int64_t layers, hidden, heads, kv_heads, head, ffn, vocab, seq; /* head: columns of one; 0: hidden / heads */
-  int64_t experts, top_k, expert_ffn, shared_experts, dense_layers;
-  int64_t q_rank, kv_rank, rotary_head, value_head; /* latent attention: `head` columns, so many of them rotary */
-  int64_t further;     /* tokens after the next that the model predicts, each by a layer of its own */
-  int64_t window;      /* of every second layer; 0: none */
+  const char *program, *version; /* that ran it, where a column says so */
+  zp_run_shape shape;
+  int64_t seq;
   bool flex_attention; /* by PyTorch's FlexAttention */
   const char *kernels; /* as AutoModel's table names them */
-  bool head_norms;     /* of queries and keys */
-  bool expert_biases;
-  bool clamped;                      /* experts' gates have bounds, and rotary positions a scale: YaRN's */
-  int64_t expert_groups, top_groups; /* a token's experts lie in so many groups; 0: in any */
   double parameters;
-  bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
   int gpus_per_node;
   double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */
@@ -49,7 +56,6 @@ typedef struct zp_measured {
   bool experts_in_a_row;  /* of a token, as some gates of benchmarks choose; else at random */
   int flushes;            /* times that the pipeline is emptied before the update; 0: once */
   bool lays_out;          /* its stages may have unequal layers: a layout by hand, tables as layers */
-  const char *unlike;     /* why no graph stands for the model; NULL: one does */
   double tokens_per_s;    /* of one GPU */
   const char *precision, *offload;
   int zero;              /* -1: unknown */
