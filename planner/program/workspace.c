@@ -44,7 +44,7 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
  * these queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
 int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
   enum { ALIGN = 16 };
-  if (node->attr.parts <= 1) return 0;
+  if (node->attr.parts <= 1 || !node->attr.causal) return 0; /* one call is enough */
   const zp_shape *q = &l->graph->tensors.data[node->in.data[0]].shape,
                  *k = &l->graph->tensors.data[node->in.data[1]].shape;
   int64_t rows = q->dim[1] / 2, elem = l->lowered->compute_bytes;

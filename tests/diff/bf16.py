@@ -9,7 +9,7 @@
    --check-memory. Messages of activations and weights are half as long as in fp32, those of gradients as long.
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
 3. 5 steps on one layout and 5 more on another end where 10 do; on the same layout to the last byte.
-4. 60 steps of examples/gpt_tiny.dz with 2 layers on a text reach the loss of fp32.
+4. 60 steps of examples/gpt_tiny.dz with 2 layers on a text, every second commit, reach the loss of fp32.
 
 Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
 So runs differ as the run on one rank differs from f64, which the test prints alongside; measured:
@@ -258,7 +258,8 @@ def main():
         check_master(suite, gpt)
         check_resume(suite, gpt)
         check_gpu(suite)
-        check_text(suite)
+        if harness.my_turn(1, 2):
+            check_text(suite)
         suite.print_errors()
     return suite.tally.finish()
 

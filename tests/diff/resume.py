@@ -42,7 +42,7 @@ LAYOUTS = {
     "c2p2": dict(FOUR, context=2, pipeline=2),
     "rows": ROWS,
     "rows-e2": dict(ROWS, **{"plan.data": 2, "plan.expert": 2}, zero=1),
-    "rows-c2e4": dict(ROWS, **{"plan.data": 2, "plan.expert": 4}, context=2, zero=3),
+    "rows-c2e4": dict(ROWS, **{"plan.data": 2, "plan.expert": 4}, context=2, context_by="keys", zero=3),
     "rows-t2": dict(ROWS, tensor=2),
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.

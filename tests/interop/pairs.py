@@ -229,6 +229,7 @@ def check_refusals(tally, folder, paths):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     tally, rng = harness.Tally(), random.Random(8)
     with harness.Scratch() as folder:
         documents = texts(rng)

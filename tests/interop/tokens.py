@@ -343,6 +343,7 @@ def check_megatron(folder):
 
 def main():
     harness.require_zplan()
+    harness.build_quickly()
     with harness.Scratch() as folder:
         check_tokenizers(folder)
         check_variants(folder)

@@ -153,10 +153,12 @@ def sanity(tally, name, want):
 # ---- a table of them ----
 
 def values_of(one):
-    """Model, precision, every setting, words. Of a batch, that it is divided."""
-    settings = dict(one.settings)
-    return {(one.model, one.group), one.words, ("divided", settings["microbatch"] > 1),
-            *(str(setting) for setting in one.settings if setting[0] not in ("batch", "microbatch"))}
+    """Model, precision, every setting but the model's sizes, words. Of a batch, that it is divided."""
+    def is_size(key, value):
+        return key in ("batch", "microbatch") or key.startswith("model.") and type(value) is int
+
+    return {(one.model, one.group), one.words, ("divided", dict(one.settings)["microbatch"] > 1),
+            *(str(setting) for setting in one.settings if not is_size(*setting))}
 
 
 def in_turn(table, always=(), turn=None, values=values_of):

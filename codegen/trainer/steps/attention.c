@@ -52,7 +52,7 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
 /* Bytes after those, where keys of all positions are gathered: what by_keys.c merges. */
 static int64_t merge_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
-  if (attr->parts <= 1) return 0;
+  if (attr->parts <= 1 || !attr->causal) return 0;
   int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2, align = ZPR_MERGE_ALIGN;
   int64_t queries = rows * attr->heads * attr->head_size * zpk_bytes(dtype);
   int64_t rest = s->op == ZP_OP_ATTENTION_GRAD
@@ -142,8 +142,10 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[extents]));
   if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
-  if (by_keys)
+  if (by_keys && n->attr.causal)
     zp_buf_line(out, "}, (char *)%s + %lld);", zp_frame_name(f, s->workspace), ZP_LL(shares));
+  else if (by_keys)
+    zp_buf_line(out, "}, NULL);");
   else
     zp_buf_line(out, f->stretch ? "}, p);" : "});");
 }
