@@ -4,7 +4,8 @@
 
     files.py
 
-Parameter counts are those of transformers 5.24. Trainings are in cases.py.
+Parameter counts are those of transformers 5.24 for Llama, for Qwen 3 without head_dim and for kv_null.json; the others are what zplan counts today, which
+tests/interop/config_keys.py compares with transformers on other sizes. Trainings are in cases.py.
 """
 import json
 import os
