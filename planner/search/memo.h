@@ -159,7 +159,17 @@ typedef struct zp_mix_memo {
   zp_known_mix *known; /* [ZP_MIX_SLOTS]; NULL: nothing was remembered yet */
   zp_inner_mix *inner; /* the same, [ZP_INNER_MIX_SLOTS] */
 } zp_mix_memo;
+/* Order tables that were simulated last: cuts and homes do not change them. */
+typedef struct zp_order_memo {
+  zp_arena *arena; /* of the tables alone */
+  zp_arena_mark none;
+  int64_t key[4]; /* schedule, pipeline, chunks, micro-batches; all zero: none */
+  zp_action **order;
+  int64_t *actions;
+} zp_order_memo;
+
 typedef struct zp_search_memo {
+  zp_order_memo orders;
   zp_mix_memo mixes;
   zp_mixed_slot *mixed; /* [mixed_slots], a power of two */
   int mixed_slots, n_mixed;

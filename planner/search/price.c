@@ -42,11 +42,32 @@ static double simulate_program(zp_refiner *x, zp_candidate *candidate, const zp_
   return candidate->estimate.step_s;
 }
 
+/* The program of a cut, for its price alone: order tables are those of the memo, until others take their place. */
+static const zp_program *priced_program(zp_refiner *x, const zp_choice *choice) {
+  zp_search_cache *s = x->progress->s;
+  zp_order_memo *memo = &s->memo.orders;
+  if (choice->own_order) return zp_search_program(x->scratch, s, choice);
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  zp_program *program = zp_program_make_stages(x->scratch, zp_search_stages(s, choice), choice);
+  zp_arena_rewind(s->arena, mark);
+  if (choice->schedule == ZP_SCHEDULE_1F1B) return program;
+  const int64_t key[] = {(int64_t)choice->schedule, choice->pipeline, zp_chunks(choice), program->microbatches};
+  if (memcmp(memo->key, key, sizeof key) != 0) {
+    zp_arena_rewind(memo->arena, memo->none);
+    memcpy(memo->key, key, sizeof key);
+    memo->actions = ZP_NEW_ARRAY(memo->arena, int64_t, choice->pipeline);
+    memo->order = zp_orders(memo->arena, choice, program->microbatches, memo->actions);
+  }
+  program->order = memo->order;
+  program->actions = memo->actions;
+  return program;
+}
+
 /* Requires: x->own is what the stages of this cut run. */
 double zp_simulate_cut(zp_refiner *x, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
   zp_candidate candidate = {.choice = zp_choice_of_cut(x->progress->s, x->point, cut, x->own)};
-  double seconds = simulate_program(x, &candidate, zp_search_program(x->scratch, x->progress->s, &candidate.choice));
+  double seconds = simulate_program(x, &candidate, priced_program(x, &candidate.choice));
   zp_arena_rewind(x->scratch, mark);
   return seconds;
 }

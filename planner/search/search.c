@@ -225,6 +225,8 @@ static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_
   s->in = in;
   s->kept = zp_arena_new_alongside("search.kept", s->arena);
   s->steps = zp_arena_new_alongside("search.steps", s->arena);
+  s->memo.orders.arena = zp_arena_new_alongside("search.orders", s->arena);
+  s->memo.orders.none = zp_arena_get_mark(s->memo.orders.arena);
   s->machine = *machine;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   zp_use_limits(s);
@@ -268,6 +270,7 @@ void zp_search_end(zp_search_progress *progress) {
   zp_arena *arena = progress->s->arena; /* the cache lies in it */
   zp_arena_free(progress->s->kept);
   zp_arena_free(progress->s->steps);
+  zp_arena_free(progress->s->memo.orders.arena);
   zp_arena_free(arena);
   progress->s = NULL;
 }
