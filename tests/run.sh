@@ -7,7 +7,7 @@
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
 #     --quick     fewer layouts: every value of every axis once
 #     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py);
-#                 whole unit tests; otherwise of those that take long a third or a sixth by turns (tests/CMakeLists.txt)
+#                 whole unit tests; otherwise of those that take long a sixth by turns (tests/CMakeLists.txt)
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1

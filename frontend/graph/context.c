@@ -8,7 +8,7 @@
  * share of the capacity; only the balancing loss counts the choices of whole samples.
  * By keys, queries stay where they are, and keys and values of all positions are gathered as one head (Llama 3, arXiv
  * 2407.21783, section 3.3.2). So that causal ranks compute alike, a sample is cut into twice as many stretches as there
- * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; what follows positions is told so by `parts`. */
+ * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; `parts` says so to what follows positions. */
 #include <assert.h>
 #include "graph_internal.h"
 

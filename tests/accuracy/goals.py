@@ -81,7 +81,7 @@ def check_experts(tally):
 
 
 def check_page(tally, families):
-    """Rows of the page's table of results whose runs are all at hand say what is predicted now."""
+    """Rows of the page's table of results whose runs are all there say what is predicted now."""
     with open(PAGE, encoding="utf-8") as file:
         rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\d+) \| ([\d.]+) \| ([-+][\d.]+) \| ([-+][\d.]+) \|", file.read(), re.M)
     scores, whole = {f["name"]: f for f in families}, 0

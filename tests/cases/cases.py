@@ -72,9 +72,13 @@ class Bench:
             file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + b"".join(struct.pack("<%di" % len(r), *r) for r in rows))
 
 
+def by_turns(cases, among):
+    return [case for number, case in enumerate(cases) if harness.my_turn(number, among)]
+
+
 def balance_without_labels(bench):
     """01: the balancing loss is a mean over samples, whatever labels are missing."""
-    for name, norm in (("labels", 7.753489), ("labels_quarter", 9.390707), ("labels_last", 17.222662), ("labels_full", 4.534106)):
+    for name, norm in by_turns((("labels", 7.753489), ("labels_quarter", 9.390707), ("labels_last", 17.222662), ("labels_full", 4.534106)), 2):
         os.makedirs(bench.path(name))
         shutil.copy(bench.path("arr", "tokens.npy"), bench.path(name))
         shutil.copy(bench.path("arr", name + ".npy"), bench.path(name, "labels.npy"))
@@ -114,23 +118,26 @@ def equal_samples(bench):
     os.makedirs(bench.path("equal"))
     bench.array(bench.path("equal", "tokens.npy"), [tokens] * 4096)
     bench.array(bench.path("equal", "labels.npy"), [labels] * 4096)
-    for size in (4096, 64, 8, 1):
+    for number, size in enumerate((4096, 64, 8, 1)):
+        if not harness.my_turn(number, 4):
+            continue
         settings = ('train.data=arrays("equal")', "train.batch=4096", 'train.precision="mixed_bf16"', "microbatch=%d" % size)
         bench.agree("equal samples, micro-batch %d" % size, bench.train("llama", *settings, weights="hf"), 0.02, norms=[8.165247])
     settings = ('train.data=text("book2.txt", order = "shuffled")', "train.batch=2048", 'train.precision="mixed_bf16"', "train.dropout=0.0", "microbatch=8")
-    bench.agree("a text, micro-batch 8", bench.train("gpt_tiny", *settings), 0.01, norms=[2.4743])
+    if harness.my_turn(0, 4):  # whose samples are not summed above
+        bench.agree("a text, micro-batch 8", bench.train("gpt_tiny", *settings), 0.01, norms=[2.4743])
 
 
 def means_over_tokens(bench):
     """10, 16, 28: labels missing, a vocabulary of 67 on two ranks, z loss, passes that the batch does not divide."""
-    for layout in (ONE_RANK, ("microbatch=1",), ("data=2",), ("pipeline=2", "microbatch=2"), ("tensor=2",), ("data=2", "zero=1")):
+    for layout in by_turns((ONE_RANK, ("microbatch=1",), ("data=2",), ("pipeline=2", "microbatch=2"), ("tensor=2",), ("data=2", "zero=1")), 3):
         bench.agree("mean over labels, %s" % (layout,), bench.train("llama", *layout, weights="hf"), EXACT, [4.927244099668897], [4.047830463037200])
     bench.variant("z_loss", "llama", "ignore_index = -100)", "ignore_index = -100, z_loss = 0.1, label_smoothing = 0.1)")
-    for layout in (ONE_RANK, ("tensor=2",), ("data=2",), ("loss_chunks=4", "microbatch=8")):
+    for layout in by_turns((ONE_RANK, ("tensor=2",), ("data=2",), ("loss_chunks=4", "microbatch=8")), 2):
         bench.agree("z loss, %s" % (layout,), bench.train("z_loss", *layout, weights="hf"), 1e-11, [4.927244099669], [3.803772492531])
     uneven = ('train.data=arrays("ten_rows")', "train.batch=4", "train.optimizer=adamw(lr = 1e-30, betas = [0.9, 0.95], eps = 1e-8, weight_decay = 0.1)")
     losses = [4.960654573935303, 4.781760465609684, 5.033791507960983, 4.753459510773939, 4.895428476171258]
-    for layout in (("microbatch=4",), ("data=4",)):
+    for layout in by_turns((("microbatch=4",), ("data=4",)), 2):
         bench.agree("ten rows in batches of 4, %s" % (layout,), bench.train("llama", *uneven, *layout, weights="hf", steps=5), EXACT, losses)
     large = ('train.data=arrays("ten_rows", order = "shuffled")', "train.batch=16", uneven[2])
     whole = bench.train("llama", *large, weights="hf", steps=2)
@@ -148,7 +155,7 @@ def batch_without_labels(bench):
 
 def dropout_and_resuming(bench):
     """13, 14: dropout of every rank, and a run that goes on in other layouts."""
-    for layout in (ONE_RANK, ("microbatch=1",), ("data=2",), ("data=4", "zero=1"), ("tensor=2",), ("pipeline=2", "microbatch=2")):
+    for layout in by_turns((ONE_RANK, ("microbatch=1",), ("data=2",), ("data=4", "zero=1"), ("tensor=2",), ("pipeline=2", "microbatch=2")), 3):
         trained = bench.train("gpt_tiny", *layout, steps=2)
         bench.agree("dropout, %s" % (layout,), trained, 1e-11, [5.518437466114897, 5.506148356997703], [2.46999141597, 2.42728706897])
     losses = [5.510044584816957, 5.496357844290947, 5.42934046553307, 5.314974793843593, 5.2985647971682805, 5.234474010730441, 5.210998358506487, 5.206797142140322]
@@ -169,7 +176,7 @@ def frozen_in_fp16(bench):
     bench.variant("frozen", "llama", "  clip      = 1.0\n", '  clip = 0.5\n  frozen = ["embed_tokens", "layers.{}.mlp.*"]\n')
     losses, norms = [4.927244, 4.867208, 4.807190, 4.748769], [2.997976, 3.075587, 3.057325, 2.897474]
     bench.agree("frozen, f64", bench.train("frozen", *ONE_RANK, weights="hf", steps=4), 1e-6, losses, norms)
-    for layout in (ONE_RANK, ("data=2", "zero=1"), ("pipeline=2",), ("tensor=2",)):
+    for layout in by_turns((ONE_RANK, ("data=2", "zero=1"), ("pipeline=2",), ("tensor=2",)), 2):
         trained = bench.train("frozen", 'train.precision="mixed_fp16"', *layout, weights="hf", steps=4)
         bench.agree("frozen, fp16, %s" % (layout,), trained, 1e-3, losses, norms)
         bench.tally.check("its loss scale", [s.get("scale") for s in trained[1]] == [65536] * 4 and trained[1][-1]["skipped"] == 0, str(trained[1][-1:]))
@@ -183,7 +190,7 @@ def adapters(bench):
     wants = {"plain": 5.047895126, "rslora": 5.109116628, "head_saved": 4.763475428, "regex": 4.885478276, "alpha_float": 4.830290386, "loftq_none": 4.851654520}
     refusals = {"rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern", "dora": "use_dora", "bias_lora": "bias", "pissa": "init_lora_weights", "adalora": "ADALORA",
                 "tokens": "trainable_token_indices", "some_layers": "layers_to_transform"}
-    for name, folder in torch_numbers.write_adapters(bench.path("peft")):
+    for name, folder in by_turns(torch_numbers.write_adapters(bench.path("peft")), 2):
         settings = ("train.adapt=" + LORA % ("rslora = true, " if name == "rslora" else ""),)
         outcome, steps = bench.train("llama", *settings, *ONE_RANK, weights="hf", words=("--adapters", folder))
         if name in wants:

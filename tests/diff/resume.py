@@ -46,7 +46,7 @@ LAYOUTS = {
     "rows-t2": dict(ROWS, tensor=2),
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
-CHAIN = ("one", "t2", "p2", "d2z1", "t2p2", "one", "t3", "t2d2z1", "p3")
+CHAINS = {"gpt": ("one", "t2", "p2", "d2z1"), "gpt-more": ("d2z1", "t2p2", "one", "t3", "t2d2z1", "p3")}
 # Experts: whole ones with padding, cut ones, some spread over data ranks, all of them on one rank.
 EXPERT_CHAIN = ("t3", "t2p2", "t3d2e2z1", "one")
 # Positions divided and whole again, state in groups, experts without capacity over some and all of the ranks.
@@ -142,9 +142,14 @@ def read(path):
         return file.read()
 
 
+def chains_due():
+    return [name for number, name in enumerate(CHAINS) if harness.my_turn(number, len(CHAINS))]
+
+
 def manifests(tally, folder):
     """One rank, tensor and pipeline ranks, ZeRO's shards, experts that are spread; f32 and f64."""
-    for checkpoints, step in (("whole-gpt-one", STEPS), ("half-gpt-t2p2", HALF), ("whole-moe-t3d2e2z1", STEPS), ("chain-gpt", LINK * (1 + CHAIN.index("d2z1")))):
+    for checkpoints, step in (("whole-gpt-one", STEPS), ("half-gpt-t2p2", HALF), ("whole-moe-t3d2e2z1", STEPS),
+                              *(("chain-" + name, LINK * (1 + CHAINS[name].index("d2z1"))) for name in chains_due())):
         place = harness.step_folder(os.path.join(folder, checkpoints), step)
         text, manifest = read(os.path.join(place, "manifest.json")), harness.read_manifest(place)
         lines = text.splitlines(keepends=True)
@@ -217,7 +222,8 @@ def main():
         by_turns = [one for number, one in enumerate((("gpt", "sgd"), ("llama", "t2d2z1"))) if harness.my_turn(number, 2)]
         for model, layout in (("gpt", "one"), ("gpt", "t2p2"), *by_turns, ("moe", "t3d2e2z1")):
             same_layout(tally, folder, layout, model)
-        chain(tally, folder, "gpt", "gpt", CHAIN)
+        for name in chains_due():
+            chain(tally, folder, name, "gpt", CHAINS[name])
         for number, one in enumerate((("moe", "moe", EXPERT_CHAIN),
                                       ("sgd", "gpt", ("sgd", "sgd-t2d2z1"), "sgd"),  # a checkpoint without state
                                       ("rows", "moe", ROWS_CHAIN, "rows"),

@@ -27,9 +27,9 @@ fail() {
 }
 
 # With sanitizers a rank takes ten times as long to start: they see each kind of message, step and checkpoint once, the build without them
-# the rest. Scenarios take turns (support/turn.sh): a sixth of them a commit, with sanitizers a third.
+# the rest. Scenarios take turns (support/turn.sh): a sixth of them a commit.
 sanitized=no among=6
-case $bin in */dev/*) sanitized=yes among=3 ;; esac
+case $bin in */dev/*) sanitized=yes ;; esac
 
 # --- sums, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype EXPERT; and that waiting leaves the cores alone
 collectives() { # LAYOUT...

@@ -28,14 +28,14 @@ fail() {
 }
 
 # With sanitizers a rank takes ten times as long to start: they see each kind of message and step once, the build without them the rest.
-# Scenarios take turns (support/turn.sh): a sixth of them a commit, with sanitizers a third.
+# Scenarios take turns (support/turn.sh): a sixth of them a commit.
 # Four steps: two of the warm-up, and two whose losses depend on all that updates have changed. A checkpoint is of half of them. The order
 # of messages is the layout's, whatever the dtype: f32 is trained on one rank and on four with ZeRO 3.
 sanitized=no among=6
 case $bin in */dev/*) sanitized=yes ;; esac
 dtypes='f64 f32' staged='2 1 1 f64,1 2 1 f32,1 1 3 f64,2 2 1 f32,1 2 2 f64,1 1 4 f64 2' steps=4
 trained='1 1 0,2 2 1,1 2 0,3 1 0,1 2 2,2 2 3'
-[ $sanitized = no ] || { among=3 dtypes=f64 staged='1 2 2 f64' trained='2 2 3'; }
+[ $sanitized = no ] || { dtypes=f64 staged='1 2 2 f64' trained='2 2 3'; }
 
 # --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
 echo "$staged" | tr , '\n' >"$tmp/staged"

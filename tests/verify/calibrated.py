@@ -24,9 +24,9 @@ MEASURES, KEPT = "measuring this machine for", re.compile(r"calibration ([0-9a-f
 USED = re.compile(r"calibration ([0-9a-f]{16}) of \d{4}-\d\d-\d\d, kept in (\S+)")
 
 
-# In place of zplan-calibrate: the first time it is the program, then its answer, after a second.
+# In place of zplan-calibrate: the first time it is the program, on the one core that a rank has here, then its answer, after a second.
 ONCE = """#!/bin/sh
-if [ -e "$0.said" ]; then sleep 1; else "%s" "$@" >"$0.said.$$" && mv "$0.said.$$" "$0.said" || exit; fi
+if [ -e "$0.said" ]; then sleep 1; else taskset -c %d "%s" "$@" >"$0.said.$$" && mv "$0.said.$$" "$0.said" || exit; fi
 exec cat "$0.said"
 """
 
@@ -40,7 +40,7 @@ def copy_command(folder):
             os.symlink(os.path.join(build, name), os.path.join(at, name))
     harness.ZPLAN = shutil.copy(harness.ZPLAN, at)
     write(os.path.join(at, "zplan.source"), os.path.relpath(harness.ROOT, at))
-    write(os.path.join(at, "zplan-calibrate"), ONCE % os.path.join(build, "zplan-calibrate"))
+    write(os.path.join(at, "zplan-calibrate"), ONCE % (min(os.sched_getaffinity(0)), os.path.join(build, "zplan-calibrate")))
     os.chmod(os.path.join(at, "zplan-calibrate"), 0o755)
 
 

@@ -1,6 +1,6 @@
 # mixtral on 64 x h100_sxm, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
 # tensor 1 x pipeline 4 x data 16 = 64 ranks, ZeRO 1, micro-batch 1, expert 8, recompute selective.
-# zplan's estimates, for Megatron-LM (profile megatron-core): 14.1 s a step, at most 63.9 GB on a device.
+# zplan's estimates, for Megatron-LM (profile megatron-core): 14.5 s a step, at most 63.9 GB on a device.
 #
 #   source mixtral_8x7b.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}"
