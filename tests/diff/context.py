@@ -193,4 +193,4 @@ def checks(tally, folder):
 
 
 if __name__ == "__main__":
-    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS))
+    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=3))

@@ -102,7 +102,7 @@ def check_start(tally, folder):
 def check_optimizers(tally, folder, verbose):
     cases = [(optimizer, precision, more) for optimizer in ("adam(lr = 3e-3, weight_decay = 0.1)", "sgd(lr = 3e-2, momentum = 0.8)", "sgd(lr = 3e-2)", "lion(lr = 3e-4)", "lamb(lr = 3e-3)")
              for precision, more in (("fp64", ()), ("mixed_bf16", GPU if optimizer.startswith("sgd") else ()), *((("fp64", GPU),) if optimizer.startswith("l") else ()))]
-    for optimizer, precision, more in trainings.in_turn(cases, values=set):
+    for optimizer, precision, more in trainings.in_turn(cases, values=set, among=2):
         place = os.path.join(folder, "optimizer")
         got = train(case(1, 1, 1, precision, words=more), place, words_of(optimizer))
         name = " ".join((optimizer, precision) + more[2:])
@@ -197,7 +197,7 @@ def check_layouts(tally, folder, verbose):
     want = train(case(1, 1, 1), reference, words_of())
     check_formula(tally, "one rank", reference, EXACT)
     check_torch(tally, reference)
-    for i, one in enumerate(trainings.in_turn(LAYOUTS)):
+    for i, one in enumerate(trainings.in_turn(LAYOUTS, among=3)):
         place, name = os.path.join(folder, "layout%d" % i), " ".join((one.name,) + one.words[2:])
         got = train(one, place, words_of())
         if not tally.check(name + " runs", not got.error, got.error or ""):

@@ -69,7 +69,7 @@ def check_layouts(suite):
         if harness.my_turn(number, 3):
             suite.compare("%sone rank against f64" % bf16.experts(model), want, suite.train(bf16.case(model, 1, 1, 1, more, precision="fp64")),
                           share(model), "f64 " + model)
-    for one in trainings.in_turn(CPU):
+    for one in trainings.in_turn(CPU, among=3):
         suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
     for one, words in ((GPU, cuda.GPU), (small("gpt", 1, 1, 1), VOLTA)):
         want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)

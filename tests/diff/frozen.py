@@ -230,8 +230,9 @@ def main():
             if i == 0:
                 table += (case(1, 1, 2, words + GPU, model, zero=3, precision="fp32"), case(1, 1, 1, words + GPU, model, precision="mixed_bf16"))
             tables += [(i, len(words), one) for one in table]
-        # Every kind, and every setting with some kind.
-        due = trainings.in_turn(tables, values=lambda entry: {entry[0], (entry[2].model, entry[2].group), *map(str, entry[2].settings), entry[2].words[entry[1]:]})
+        # Every kind, and every setting with some kind, a third of these at a commit.
+        first = [next(entry for entry in tables if entry[0] == i) for i in range(len(kinds))]
+        due = trainings.in_turn(tables, first, values=lambda entry: {entry[0], (entry[2].model, entry[2].group), *map(str, entry[2].settings), entry[2].words[entry[1]:]}, among=3)
         for i, (words, _) in enumerate(kinds):
             own(words, options.jobs, [one for k, _, one in due if k == i], os.path.join(folder, "%d" % i), tally, options.verbose)
         for number, (words, model) in enumerate(((LORA, "gpt"), (FROZEN, "gpt"))):

@@ -11,7 +11,7 @@
 2. What a plan says of bytes is computed again from the number of parameters: that anything leaves at all is not taken from the plan.
 3. State on disks trains the same bits as state on the host.
 4. Checkpoints know nothing of it: a run with offload continues one without, and the other way round.
-5. LAMB and Adafactor, which pass over the pieces once more for the lengths of tensors: a table each against one CPU rank, state included, bytes
+5. LAMB or Adafactor, by turns, which pass over the pieces once more for the lengths of tensors: a table each against one CPU rank, state included, bytes
    from the number of parameters, and a run that goes on without.
 6. A folder that cannot be written, and a disk without room, end a run with one message.
 
@@ -165,6 +165,7 @@ class Offloads(trainings.Suite):
     ends = {}  # what a run says at its end: {settings: event}
     always = TABLE[:5]
     values = staticmethod(values_of)
+    value_turns = 6
 
     def run_job(self, job):
         number, (model, settings, words) = job
@@ -361,8 +362,8 @@ def main():
                       lambda suite, folder: check_disks(suite.tally, folder),
                       lambda suite, folder: check_resume(suite.tally, folder),
                       lambda suite, folder: check_trouble(suite.tally, folder),
-                      lambda suite, folder: check_passes(suite, folder, "lamb"),
-                      lambda suite, folder: check_passes(suite, folder, "adafactor")))
+                      *((lambda suite, folder, name=name: check_passes(suite, folder, name))
+                        for number, name in enumerate(PASSES) if harness.my_turn(number, 2))))
 
 
 if __name__ == "__main__":

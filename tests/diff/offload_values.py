@@ -8,7 +8,7 @@
    optimizer state alongside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
    Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
    peak, bytes between ranks and bytes between device, host and disk are the plan's.
-2. The same plans with everything on the device, every second one by turns, write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
+2. The same plans with everything on the device, every third one by turns, write the same checkpoints, to the last byte. (Where optimizer state or gradients are off the device,
    too, the host updates, or adds and squares, and rounds differently, and shards that are whole pages end elsewhere: then the bounds alone hold.)
 3. Bytes that parameters move, computed again from their number.
 4. A run with offload continues one without, and the other way round: to the last byte, but for gradients, which the host adds.
@@ -116,7 +116,7 @@ class Values(offload.Offloads):
         homes = offload.homes_of(dict(one.settings))[1]
         if not result.error and not {"optimizer", "gradients"} & set(homes) and not shares_pages(one.settings):
             key = (one.model, on_device(one.settings))
-            if key not in self.twins and one not in self.always and not harness.my_turn(TABLE.index(one) if one in TABLE else 0, 2):
+            if key not in self.twins and one not in self.always and not harness.my_turn(TABLE.index(one) if one in TABLE else 0, 3):
                 return super().report(one, result)
             if key not in self.twins:
                 self.twins[key] = self.run_job((1000 + len(self.twins), (*key, one.words)))

@@ -190,9 +190,9 @@ def train(one, place, words):
 
 
 def due(families):
-    """Of layouts of all families those whose turn it is, and of every optimizer, degree, stage and place of state one."""
+    """Of layouts of all families those whose turn it is, and of a third of degrees, stages and places of state one; every optimizer has one rank."""
     numbered = [(family[0], i, one) for family in families for i, one in enumerate(family[2])]
-    chosen = trainings.in_turn(numbered, values=lambda entry: trainings.values_of(entry[2]) | {entry[0]})
+    chosen = trainings.in_turn(numbered, values=lambda entry: trainings.values_of(entry[2]), among=3)
     return [[one for i, one in enumerate(family[2]) if (family[0], i, one) in chosen] for family in families]
 
 

@@ -61,7 +61,7 @@ STAGED_TWIN = LAYOUTS[10]  # whose messages are those of LAYOUTS[12]
 def due():
     """Layouts whose turn it is, and every number of ranks, nodes and samples, ZeRO stage and way of messages."""
     chosen = trainings.in_turn(LAYOUTS, values=lambda one: {*enumerate(one[1]), ("nodes", one[2]), ("samples", one[3]), one[5],
-                                                            *((key, str(value)) for key, value in one[4].items())})
+                                                            *((key, str(value)) for key, value in one[4].items())}, among=3)
     return chosen + [STAGED_TWIN] * (LAYOUTS[12] in chosen and STAGED_TWIN not in chosen)
 
 

@@ -57,4 +57,4 @@ def check_text(tally, folder):
 
 
 if __name__ == "__main__":
-    sys.exit(trainings.main("several streams train the same", TABLE, check_text, steps=STEPS))
+    sys.exit(trainings.main("several streams train the same", TABLE, check_text, steps=STEPS, value_turns=3))

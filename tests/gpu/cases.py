@@ -2,6 +2,8 @@
 """What the packed folder trains: models, formats, homes of state, layouts; what is measured; bounds."""
 import collections
 
+import harness
+
 # A training. words: further settings; homes: state to "tier:eighths" where it is off the device.
 Case = collections.namedtuple("Case", "name model words homes tensor pipeline data zero", defaults=((), {}, 1, 1, 1, 0))
 # Steps of a training, and of one on the emulated GPU.
@@ -90,6 +92,11 @@ OTHER_BOUNDS = (5e-6, 1e-4)
 
 def bounds_of(case):
     return next((bounds for name, bounds in BOUNDS.items() if 'precision="%s"' % name in case.words), OTHER_BOUNDS)
+
+
+def small_kernels():
+    """The last, and half of the others by turns of commits."""
+    return [name for number, name in enumerate(SMALL_KERNELS) if name == SMALL_KERNELS[-1] or harness.my_turn(number // 2, 2)]
 
 
 def ranks_of(case):

@@ -189,7 +189,7 @@ class Packer:
         """Texts of the tests of kernels, compiled for every arch."""
         texts = os.path.join(self.work, "texts")
         os.makedirs(texts)
-        words = [word for text in cases.SMALL_KERNELS for word in ("--only", text)] if self.options.small else []
+        words = [word for text in cases.small_kernels() for word in ("--only", text)] if self.options.small else []
         words += [word for text in cases.LEFT_OUT_KERNELS for word in ("--without", text)]
         good(harness.run((CHECK_KERNELS, "--collect", texts, *words)), "texts of kernels")
         shutil.copy(CHECK_KERNELS, self.path("check_kernels"))

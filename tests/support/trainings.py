@@ -161,14 +161,17 @@ def values_of(one):
             *(str(setting) for setting in one.settings if not is_size(*setting))}
 
 
-def in_turn(table, always=(), turn=None, values=values_of):
+def in_turn(table, always=(), turn=None, values=values_of, among=1):
     """With ZPLAN_TURN=2/3 (tests/run.sh), every third training from the third on, those of `always`, and as many others as it
     takes for every value of every setting to occur: a fault shows with a value or where two meet, so in most trainings that have it.
-    What meets only in the others is trained when it is their turn, at another commit; tests/long.sh trains all."""
+    What meets only in the others is trained when it is their turn, at another commit; tests/long.sh trains all. among: of so many
+    values, one has others trained for it at a commit, the next at the next."""
     current, turns = map(int, (turn or os.environ.get("ZPLAN_TURN", "0/1")).split("/"))
     first = [one for i, one in enumerate(table) if i % turns == current or one in always]
-    seen = set().union(*map(values, first)) if first else set()
-    rest = covering.cover([one for one in table if one not in first], lambda one: values(one) - seen)
+    seen, among = set().union(*map(values, first)) if first else set(), min(among, turns)
+    every = sorted(set().union(*map(values, table)), key=str) if table else []
+    due = {value for i, value in enumerate(every) if i % among == current % among} - seen
+    rest = covering.cover([one for one in table if one not in first], lambda one: values(one) & due)
     return [one for one in table if one in first or one in rest]
 
 
@@ -183,12 +186,14 @@ class Suite:
 
     keep_trees = False  # until a training is reported
     always = ()  # trainings that are not left to other turns (in_turn)
-    values = staticmethod(values_of)  # of which each is trained at every commit
+    values = staticmethod(values_of)  # of which each is trained at every commit, or one of value_turns (in_turn)
+    value_turns = 1
     optimized = ()  # precisions in which C is optimized, of every third training by turns
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, learn_steps=None,
-                 emulated_steps=None):
-        self.table, self.folder, self.jobs, self.verbose, self.learn_steps = in_turn(table, self.always, values=self.values), folder, jobs, verbose, learn_steps
+                 emulated_steps=None, value_turns=None):
+        self.table = in_turn(table, self.always, None, self.values, value_turns or self.value_turns)
+        self.folder, self.jobs, self.verbose, self.learn_steps = folder, jobs, verbose, learn_steps
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
         self.tally, self.references, self.emulated_steps = tally or harness.Tally(), {}, emulated_steps
         self.largest = collections.defaultdict(lambda: (0.0, ""))
