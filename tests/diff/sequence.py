@@ -97,7 +97,7 @@ def main():
     with harness.Scratch() as folder:
         check_refusal(tally)
         check_generated(tally, folder)
-        for number, (one, more, steps) in enumerate(trainings.in_turn(CASES, values=lambda case: trainings.values_of(case[0]) | {case[1]})):
+        for number, (one, more, steps) in enumerate(trainings.in_turn(CASES, values=lambda case: trainings.values_of(case[0]) | {case[1]}, among=3)):
             name = one.name + (" on the emulated GPU" if GPU[0] in more else "")
             if options.only not in name:
                 continue
