@@ -10,9 +10,9 @@ typedef struct halves {
   int64_t ranks, me, rows; /* of a stretch */
 } halves;
 
-static halves halves_of(zpr *c, int64_t positions) {
+static halves halves_of(const zpr *c, int64_t positions) {
   assert(positions % 2 == 0);
-  return (halves){zpr_context_ranks(c->program), zpr_axis_group(c, ZPR_CONTEXT).me, positions / 2};
+  return (halves){zpr_context_ranks(c->program), zpr_positions_part(c, 1), positions / 2};
 }
 
 /* ---- rows ---- */
@@ -33,7 +33,7 @@ void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples) {
   stretch.rows = x.rows;
   stretch.in = in, stretch.out = (void *const *)(void *)out;
   for (int64_t s = 0; s < 2 * samples; s++) {
-    stretch.first = (s % 2 == 0 ? 2 * x.ranks - 1 - x.me : x.me) * x.rows;
+    stretch.first = zpr_positions_part(c, (int)(s % 2)) * x.rows;
     move_operands(c, s * x.rows - stretch.first, call->n_in, call->in, call->in_step, in);
     move_operands(c, s * x.rows - stretch.first, call->n_out, (const void *const *)call->out, call->out_ld, out);
     zpr_rows(c, &stretch);

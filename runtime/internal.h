@@ -107,6 +107,12 @@ zpr_group zpr_tie_group(zpr *c, int tie);
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
 /* Members of a context group: data rank d has place d % context, and samples of its own as replica d / context. */
 static inline int zpr_context_ranks(const zpr_program *program) { return program->context > 1 ? program->context : 1; }
+/* Which of the equal stretches of a sample's positions is the rank's i-th: it has one of as many as there are context
+ * ranks, or two of twice as many, a late one and an early one (by_keys.c). */
+static inline int64_t zpr_positions_part(const zpr *c, int i) {
+  int64_t ranks = zpr_context_ranks(c->program), me = c->d % ranks;
+  return c->program->context_by_keys && i == 0 ? 2 * ranks - 1 - me : me;
+}
 /* Data ranks with samples of their own. */
 static inline int zpr_replicas(const zpr_program *program) { return program->data / zpr_context_ranks(program); }
 /* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */

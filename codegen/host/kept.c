@@ -31,7 +31,7 @@ static const char *read_kept(zp_arena *arena, const char *base, const char *suff
   return access(path, R_OK) == 0 ? zp_read_file(arena, path, len, &ignored) : NULL;
 }
 
-/* A file as it stands; false: it cannot be looked at. */
+/* A file as it is now: device, number, size, time. false: there is none. */
 static bool put_mark(zp_buf *text, const char *path) {
   struct stat s;
   if (stat(path, &s) != 0) return false;

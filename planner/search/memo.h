@@ -159,6 +159,7 @@ typedef struct zp_mix_memo {
   zp_known_mix *known; /* [ZP_MIX_SLOTS]; NULL: nothing was remembered yet */
   zp_inner_mix *inner; /* the same, [ZP_INNER_MIX_SLOTS] */
 } zp_mix_memo;
+
 /* Order tables that were simulated last: cuts and homes do not change them. */
 typedef struct zp_order_memo {
   zp_arena *arena; /* of the tables alone */

@@ -360,16 +360,15 @@ static void take_named_labels(const zpr *c, int64_t i, char *inputs) {
 
 /* ---- shares of positions ---- */
 
-/* Keeps the positions of this place in the context group: of n samples, one after the other, with so many each. */
+/* Keeps the positions of this place in the context group: of n samples, one after the other, with so many each. A late
+ * stretch stands before an early one, so it is moved last. */
 static void keep_share(const zpr *c, int32_t *ids, int64_t n, int64_t positions) {
-  int64_t parts = zpr_context_ranks(c->program), share = positions / parts, first = c->d % parts * share;
-  int64_t half = share / 2, me = c->d % parts;
-  for (int64_t b = 0; b < n && c->program->context_by_keys; b++) { /* the later stretch first, moved last */
-    memmove(ids + b * share + half, ids + b * positions + me * half, (size_t)half * sizeof *ids);
-    memmove(ids + b * share, ids + b * positions + (2 * parts - 1 - me) * half, (size_t)half * sizeof *ids);
-  }
-  if (c->program->context_by_keys) return;
-  for (int64_t b = 0; b < n; b++) memmove(ids + b * share, ids + b * positions + first, (size_t)share * sizeof *ids);
+  int stretches = c->program->context_by_keys ? 2 : 1;
+  int64_t share = positions / zpr_context_ranks(c->program), each = share / stretches;
+  for (int64_t b = 0; b < n; b++)
+    for (int i = stretches; i-- > 0;)
+      memmove(ids + b * share + i * each, ids + b * positions + zpr_positions_part(c, i) * each,
+              (size_t)each * sizeof *ids);
 }
 
 /* Samples were read whole; each micro-batch's shares begin where its samples did. */

@@ -49,17 +49,18 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
              : 0;
 }
 
+static int64_t merge_part(int64_t bytes) { return (bytes + ZPR_MERGE_ALIGN - 1) / ZPR_MERGE_ALIGN * ZPR_MERGE_ALIGN; }
+
 /* Bytes after those, where keys of all positions are gathered: what by_keys.c merges. */
 static int64_t merge_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
   if (attr->parts <= 1 || !attr->causal) return 0;
-  int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2, align = ZPR_MERGE_ALIGN;
+  int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2;
   int64_t queries = rows * attr->heads * attr->head_size * zpk_bytes(dtype);
   int64_t rest = s->op == ZP_OP_ATTENTION_GRAD
                      ? attr->parts * rows * attr->kv_heads * attr->head_size * zpk_bytes(dtype)
                      : rows * attr->heads * zpk_real_bytes(dtype);
-  return (queries + align - 1) / align * align +
-         (s->op == ZP_OP_ATTENTION_GRAD ? 2 : 1) * ((rest + align - 1) / align * align);
+  return merge_part(queries) + (s->op == ZP_OP_ATTENTION_GRAD ? 2 : 1) * merge_part(rest);
 }
 
 static void print_bias(zp_frame *f, const zp_step *s, zpk_dtype dtype, int64_t shares) {

@@ -194,10 +194,10 @@ void zpr_transpose(zpr *c, const void *x, int64_t samples, int64_t rows, int64_t
  * NULL. args->lengths lies where the tensors do. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
-/* Likewise of a context rank whose keys and values are those of all positions, n times the S of its queries; of its
- * positions see by_keys.c. scratch, where it is causal: for half of a sample's queries, each part at a multiple of
- * ZPR_MERGE_ALIGN bytes: results and log-sum-exps; backward gradients of these, of as many keys as are half of all, and
- * of their values. dk_ld and dv_ld are the columns. */
+/* Attention of a context rank whose keys and values are those of all positions, n times the S of its queries: which
+ * positions it has is in by_keys.c. The workspace is as for zpr_attention. Causal attention needs scratch for half of a
+ * sample's queries, each part at a multiple of ZPR_MERGE_ALIGN bytes: results and log-sum-exps; in backward gradients
+ * of these queries, and those of half of all keys and values. dk_ld and dv_ld are the columns. */
 #define ZPR_MERGE_ALIGN 16
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);

@@ -3,9 +3,9 @@
  *
  *   test_NAME [--filter PATTERN]    those whose suite/name matches, as a shell matches names of files
  *
- * Of programs that take long (ZPLAN_TEST_TURNS=N in the environment, tests/CMakeLists.txt) a test in N has its turn at
- * a commit (turn.h), and another one in the build with sanitizers. Prints what failed and ends with a line of counts.
- * Exit status 0: nothing failed; 1: something did; 2: wrong words. */
+ * With ZPLAN_TEST_TURNS=N in the environment (programs that take long: tests/CMakeLists.txt) one test in N has its turn
+ * at a commit (turn.h), and another one in the build with sanitizers. Prints what failed and ends with a line of
+ * counts. Exit status 0: nothing failed; 1: something did; 2: wrong words. */
 #include <assert.h>
 #include <fnmatch.h>
 #include <stdarg.h>
