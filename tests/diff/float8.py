@@ -13,8 +13,8 @@
    the formats' definitions, and not those of it without that rounding.
 
 Bounds, and what was measured on 30 November 2026:
-- layouts without tensor ranks: loss 1e-5, gradient norm 1e-5 (7.5e-8 and 2.4e-7; with a context of 2 and whole operands, whose scales are
-  of half the positions there, 7.2e-4 and 3.3e-3, bounds as on tensor ranks);
+- layouts without tensor ranks: loss 1e-5, gradient norm 1e-5 (7.5e-8 and 2.4e-7). With a context of 2, operands with one scale have that
+  of half the positions (7.2e-4 and 3.3e-3), and by keys a block of 32 positions has others (5.3e-4 and 4.9e-3): bounds as on tensor ranks;
 - on tensor ranks: 1e-2 and 5e-2 (3.6e-3 and 1.8e-2): a sum that bf16 rounds otherwise may send a number of 8 bits to its neighbour, up to
   2^-3 of it away;
 - against the interpreter: 1e-3 of the norm of all gradients (4.4e-8; one number that another order of f32 sums sends to its neighbour is
@@ -43,7 +43,7 @@ BF16 = "mixed_bf16"
 RECIPES = {"mixed_fp8": ("E4M3", "E4M3", "E5M2"), "mixed_mxfp8": ("E4M3_1X32",) * 3,
            "mixed_fp8_block": ("E4M3_1X128", "E4M3_128X128", "E4M3_1X128")}
 ALIKE, ROUNDED = ({"loss": loss, "gradient norm": norm, "parameters": math.inf} for loss, norm in ((1e-5, 1e-5), (1e-2, 5e-2)))
-LAYOUTS = {"mixed_fp8": ("stages", "context", "tensor"), "mixed_mxfp8": ("tensor", "context"), "mixed_fp8_block": ("stages", "sharded")}
+LAYOUTS = {"mixed_fp8": ("stages", "heads", "tensor"), "mixed_mxfp8": ("tensor", "heads", "keys"), "mixed_fp8_block": ("stages", "sharded")}
 BOUNDS = {precision + end: bounds for precision in RECIPES for end, bounds in (("", ALIKE), (", rounded otherwise", ROUNDED))}
 STEPS, TEXT_STEPS, TEXT_LOSS = 6, 60, 0.02
 GPT = {"model.d": 160, "model.layers": 3}  # 5 heads: tensor ranks have 96 and 64 columns of 160
@@ -61,8 +61,9 @@ def layouts(precision, names):
     table = {"tensor": trainings.layout("gpt", 2, 1, 1, GPT, precision=precision, batch=8, sequence=True),
              "stages": trainings.layout("gpt", 1, 2, 2, GPT, precision=precision, batch=8, zero=1, microbatch=2),
              "sharded": trainings.layout("llama", 2, 1, 2, LLAMA, precision=precision, batch=8, zero=3, recompute="full"),
-             "context": trainings.layout("llama", 1, 1, 1, LLAMA, precision=precision, batch=8, context=2)}
-    otherwise = ("tensor", "sharded", "context") if precision == "mixed_fp8" else ("tensor", "sharded")
+             "heads": trainings.layout("llama", 1, 1, 1, LLAMA, precision=precision, batch=8, context=2, context_by="heads"),
+             "keys": trainings.layout("llama", 1, 1, 1, LLAMA, precision=precision, batch=8, context=2, context_by="keys")}
+    otherwise = ("tensor", "sharded", "keys") + (("heads",) if precision == "mixed_fp8" else ())
     return [table[name]._replace(group=precision + ", rounded otherwise" if name in otherwise else precision) for name in names]
 
 
