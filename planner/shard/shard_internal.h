@@ -55,7 +55,7 @@ typedef struct zp_shard_problem {
   int64_t microbatch;
   int expert;       /* more than 1: experts stay whole on the tensor ranks */
   int context;      /* ranks that share the positions of a sample */
-  bool by_keys;     /* and gather keys and values instead of exchanging heads */
+  zp_context_by context_by; /* and exchange so around attention */
   bool sequence;    /* carried tensors are split along the sequence; else replicated, and nothing is split so */
   const int *fixed; /* per model parameter: a zp_param_form where decided before, FREE otherwise */
 } zp_shard_problem;

@@ -46,6 +46,10 @@ def by_keys(model, *degrees, more=None, **settings):
     return case(model, *degrees, more=dict({"context_by": "keys"}, **(more or {})), **settings)
 
 
+def ring(model, *degrees, more=None, **settings):
+    return case(model, *degrees, more=dict({"context_by": "ring"}, **(more or {})), **settings)
+
+
 def moe(context, expert, *degrees, more=None, **settings):
     return case("moe", context, *degrees, more=dict({"plan.expert": expert}, **(more or {})), **settings)
 
@@ -96,6 +100,17 @@ TABLE = [
     by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
     by_keys("moe", 2, 1, 1, 2, zero=1, words=NCCL),
+    ring("llama", 2, microbatch=2),
+    ring("llama", 3, data=2, zero=1, recompute="full"),
+    ring("llama", 6, recompute="selective"),          # more rounds than buffers
+    ring("llama", 2, tensor=3, sequence=True),
+    ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2),
+    ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
+    ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
+    ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
+    ring("llama", 2, data=2, pipeline=2, schedule="zb_h1", more={"model.layers": 2}, words=NCCL),
+    ring("llama", 4, microbatch=2, more={"model.S": 16, "model.layers": 1}, words=NCCL),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.

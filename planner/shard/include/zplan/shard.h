@@ -43,7 +43,7 @@ typedef struct zp_sharding {
   int tensor;
   int expert;          /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
   int context;         /* ranks of a context group, 1: every data rank has all positions of its samples */
-  bool by_keys;        /* these gather keys and values instead of exchanging heads */
+  zp_context_by context_by; /* what these exchange around attention */
   bool sequence;       /* carried tensors are split along the sequence */
   bool epilogues;      /* products take in row operations (zp_fold_epilogues) */
   bool gelu_gradients; /* gelu's derivative among them (zp_fold_gradients) */
