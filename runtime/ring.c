@@ -2,8 +2,8 @@
 /* Attention of a context rank that meets the keys and values of the others one rank after the other (arXiv 2310.01889):
  * while it computes with those of one, those of the next are under way, and gradients go back to whom they belong.
  *
- * In round i of n - 1 rank r has what rank r - i sent it, and sends its own to rank r + i: as many bytes as if they went
- * round a ring from neighbour to neighbour, but what a rank does not see need not be sent. Stretches are those of
+ * In round i of n - 1 rank r has what rank r - i sent it, and sends its own to rank r + i: as many bytes as if they
+ * went round a ring from neighbour to neighbour, but what a rank does not see need not be sent. Stretches are those of
  * by_keys.c, number 2 n - 1 - r and then r of rank r: of the keys before it a rank sees the early ones with both of its
  * stretches, of those after it both with its late one. So ranks compute as much in every round, and a late stretch goes
  * to earlier ranks alone.
@@ -21,11 +21,11 @@ enum { KEYS, GRADIENTS }; /* what is under way */
 typedef struct ring {
   zpr *c;
   const zpk_attention_args *a;
-  int64_t ranks, me, rows;          /* of a stretch */
+  int64_t ranks, me, rows;           /* of a stretch */
   int64_t queries, keys, elem, real; /* columns of queries; of keys, and as many of values; bytes of elements */
-  char *own, *there[2];             /* keys and values of a rank: this one's, and of others by turns */
-  char *sums, *part, *part_lse;     /* results, or gradients of queries: of all rounds, and what a call makes */
-  char *made[2], *came, *key_sums;  /* backward: gradients of keys and values for others by turns, from them, all */
+  char *own, *there[2];              /* keys and values of a rank: this one's, and of others by turns */
+  char *sums, *part, *part_lse;      /* results, or gradients of queries: of all rounds, and what a call makes */
+  char *made[2], *came, *key_sums;   /* backward: gradients of keys and values for others by turns, from them, all */
 } ring;
 
 /* Queries `query` .. of a sample and the keys of one half. */
@@ -177,8 +177,7 @@ static void add_part(const ring *x, int64_t row, const call *one, bool results) 
                  .from_ld = x->queries,
                  .to_wide = 1,
                  .set = one->first};
-  if (results && !one->first)
-    m.lse = (char *)x->a->lse + row * x->a->H * x->real, m.from_lse = x->part_lse;
+  if (results && !one->first) m.lse = (char *)x->a->lse + row * x->a->H * x->real, m.from_lse = x->part_lse;
   merge(x, m);
 }
 

@@ -56,9 +56,10 @@ static bool divide(divider *d, int tensor) {
     return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld positions of `%s`",
                                (long long)d->parts, (long long)positions, t->name));
   if (d->by && positions % (2 * d->parts))
-    return refuse(d, zp_format(d->to->arena,
-                               "context %lld by %s needs %lld equal stretches of the %lld positions of `%s`",
-                               (long long)d->parts, zp_context_by_name(d->by), 2 * (long long)d->parts, (long long)positions, t->name));
+    return refuse(d,
+                  zp_format(d->to->arena, "context %lld by %s needs %lld equal stretches of the %lld positions of `%s`",
+                            (long long)d->parts, zp_context_by_name(d->by), 2 * (long long)d->parts,
+                            (long long)positions, t->name));
   if (t->split_dim == 1) t->full_dim /= d->parts;
   zp_shape_resize(d->to->arena, &t->shape, 1, positions / d->parts);
   d->held[tensor] = HELD_POSITIONS;
@@ -167,9 +168,8 @@ static bool add_attention_to_keys(divider *d, const zp_node *node) {
   zp_node copy = *node;
   const char *asks = asks_positions(node);
   if (asks)
-    return refuse(
-        d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)", zp_context_by_name(d->by),
-                     asks, node->name));
+    return refuse(d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)",
+                               zp_context_by_name(d->by), asks, node->name));
   copy.in = (zp_ints){0};
   for (int i = 0; i < 3; i++) {
     int tensor = node->in.data[i];
@@ -428,7 +428,8 @@ static bool add_node(divider *d, const zp_node *node) {
   return add_rows(d, node);
 }
 
-zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, zp_context_by by, const char **reason) {
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, zp_context_by by,
+                                    const char **reason) {
   assert(zp_graph_is_forward(graph) && tensor >= 1 && parts >= 1 && reason);
   divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts, .by = by};
   d.held = ZP_NEW_ARRAY(graph->arena, held, graph->tensors.len);

@@ -87,9 +87,9 @@ static double halves_s(const own *o, const zp_step *step, zp_attention_shape sha
   return seconds + 2 * own_s + zp_cost_memory_bound(o->machine, merged, 0);
 }
 
-/* Keys of a rank after the other: of its own each stretch sees half of its own ones, and the late one the early ones; of
- * the others' both stretches see one, or the late one sees both, which is as much. Every round's results are merged in
- * f32, and what comes and goes is packed. */
+/* Keys of a rank after the other: of its own each stretch sees half of its own ones, and the late one the early ones;
+ * of the others' both stretches see one, or the late one sees both, which is as much. Every round's results are merged
+ * in f32, and what comes and goes is packed. */
 static double rounds_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
   enum { ROUND_CALLS = 2 };
   const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);

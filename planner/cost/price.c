@@ -100,23 +100,28 @@ static double exchange_s(const pricer *p, const zp_step *step, double bytes) {
   return zp_cost_all_to_all(&p->exchange.context, bytes) + zp_cost_memory_bound(p->machine, 2 * bytes, 0);
 }
 
-/* Attention computes as much with the keys of every rank, while those of the next one come. Backward their gradients go
- * back a round later, the last ones with nothing left to compute. Ranks of a ring's step are `round` places apart, so
- * that many, or those after it, leave a node together. */
+/* What a rank passes to the one `places` after it, in either direction. Of a node go out those of so many members. */
+static double passed_s(const zp_group_link *link, int places, double bytes) {
+  double crossing = fmin(fmin(places, link->n - places), link->fullest);
+  double local_s = link->local_latency_s + bytes / link->local_bytes_per_s;
+  double network_s = link->nodes > 1 ? link->network_latency_s + crossing * bytes / link->network_bytes_per_s : 0;
+  return fmax(local_s, network_s);
+}
+
+/* Attention computes as much in every round, with the keys of one rank, while those of the next one come. Backward the
+ * gradients of a round go back in the next one, before the keys that come in it, and the last ones with nothing left to
+ * compute. Rank r - i is met in round i (runtime/ring.c). */
 static double ring_wait_s(const pricer *p, const zp_step *step) {
   const zp_group_link *link = &p->exchange.context;
-  int rounds = link->n - 1;
+  double bytes = (double)step->round_elements * p->lowered->compute_bytes, computed = step->alone_s / link->n,
+         waits = 0;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
-  double computed = step->alone_s / link->n, waits = 0, last = 0;
-  double one = (double)step->round_elements * p->lowered->compute_bytes;
-  for (int round = 1; round <= rounds; round++) {
-    double crossing = fmin(fmin(round, link->n - round), link->fullest);
-    double local_s = link->local_latency_s + one / link->local_bytes_per_s;
-    double network_s = link->nodes > 1 ? link->network_latency_s + crossing * one / link->network_bytes_per_s : 0;
-    last = fmax(local_s, network_s);
-    waits += fmax(0, last * (backward && round > 1 ? 2 : 1) - computed);
+  for (int round = 0; round < link->n; round++) {
+    double moved = round + 1 < link->n ? passed_s(link, round + 1, bytes) : 0;
+    if (backward && round > 1) moved += passed_s(link, round - 1, bytes);
+    waits += fmax(0, moved - computed);
   }
-  return waits + (backward ? last : 0);
+  return waits + (backward ? passed_s(link, link->n - 1, bytes) : 0);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {
@@ -232,7 +237,7 @@ static void price_steps(pricer *p, zp_segment_program *segment) {
   price_procedure(p, &segment->loss);
 }
 
-/* Of other programs, whose attention has another price. */
+/* Adds transfers to the prices that the attention of another program has. */
 static void add_transfers(const pricer *p, zp_segment_program *segment) {
   zp_procedure *all[] = {&segment->forward, &segment->backward, &segment->split};
   for (int k = 0; k < 3; k++)

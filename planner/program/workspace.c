@@ -40,16 +40,16 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
   return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
-/* In a ring: keys and values of three ranks, sums of queries, what one call makes of a sample's; backward gradients that
- * go to two ranks and come from one, and sums of these. */
+/* In a ring: keys and values of three ranks, sums of queries, what one call makes of a sample's; backward gradients
+ * that go to two ranks and come from one, and sums of these. */
 static int64_t ring_bytes(const zp_lowering *l, const zp_shape *q, const zp_shape *k, int64_t heads, bool backward) {
   enum { ALIGN = 16, RANKS = 3 };
   int64_t elem = l->lowered->compute_bytes, real = l->lowered->stat_bytes, samples = l->lowered->microbatch;
   int64_t queries = q->dim[1] * q->dim[2], keys = 2 * samples * k->dim[1] * k->dim[2];
   int64_t piece = zp_round_up(keys * elem, ALIGN);
   int64_t bytes = RANKS * piece + zp_round_up(samples * queries * real, ALIGN) + zp_round_up(queries * elem, ALIGN);
-  return bytes + (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN)
-                           : zp_round_up(q->dim[1] * heads * real, ALIGN));
+  return bytes +
+         (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN) : zp_round_up(q->dim[1] * heads * real, ALIGN));
 }
 
 /* Room for half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges of a context group, counted from the model: attention sees all positions of some heads, and what it makes
  * goes back; by keys, it sees keys and values of all positions, once more in backward, and their gradients come back as
- * sums; in a ring attention itself passes them on (verify_procedures.c counts its elements). A gate with a balancing loss gets the choices of whole samples. Without context groups there are none. */
+ * sums; in a ring attention itself passes them on (verify_procedures.c counts its elements). A gate with a balancing
+ * loss gets the choices of whole samples. Without context groups there are none. */
 #include "verify_internal.h"
 
 #include <string.h>

@@ -153,8 +153,8 @@ static bool is_causal(const procedure *p, const char *name) {
   return false;
 }
 
-/* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4 parts,
- * because late stretches go to half of the others. */
+/* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4
+ * parts, because late stretches go to half of the others. */
 static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
   bool grad = strcmp(op, "attention_grad") == 0;
   if (p->v->choice.context_by != ZP_BY_RING || (!grad && strcmp(op, "attention") != 0)) return 0;

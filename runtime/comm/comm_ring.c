@@ -5,7 +5,9 @@
 #include "comm.h"
 #include "device.h"
 
-static int64_t longest(int64_t at, int64_t bytes) { return bytes - at < ZPR_SPLIT_BYTES ? bytes - at : ZPR_SPLIT_BYTES; }
+static int64_t longest(int64_t at, int64_t bytes) {
+  return bytes - at < ZPR_SPLIT_BYTES ? bytes - at : ZPR_SPLIT_BYTES;
+}
 
 void zpr_host_transfer_start(zpr *c, int i, const zpr_transfer *t) {
   assert(i >= 0 && i < ZPR_TRANSFERS && t->out_bytes >= 0 && t->in_bytes >= 0);
@@ -19,8 +21,8 @@ void zpr_host_transfer_start(zpr *c, int i, const zpr_transfer *t) {
     p->handle[p->n++] =
         comm->transport->irecv((char *)t->in + at, longest(at, t->in_bytes), g.rank[t->from], ZPR_CONTEXT);
   for (int64_t at = 0; at < t->out_bytes; at += ZPR_SPLIT_BYTES)
-    p->handle[p->n++] = zpr_post_send(c, ZPR_CONTEXT, (const char *)t->out + at, longest(at, t->out_bytes),
-                                      g.rank[t->to], ZPR_CONTEXT);
+    p->handle[p->n++] =
+        zpr_post_send(c, ZPR_CONTEXT, (const char *)t->out + at, longest(at, t->out_bytes), g.rank[t->to], ZPR_CONTEXT);
 }
 
 void zpr_host_transfer_wait(zpr *c, int i) {

@@ -71,7 +71,7 @@ struct zpr_nccl {
   bool *leaves; /* the same: the event is to be waited for */
   gpu_pointer scratch;
   struct zpr_ring_stream *ring; /* transfers between context ranks (ring.c); NULL: there are none */
-  int64_t asked_ms; /* when its communicators were last asked for errors (nccl_watch.c) */
+  int64_t asked_ms;             /* when its communicators were last asked for errors (nccl_watch.c) */
 };
 
 void zpr_nccl_check(zpr *c, int result, const char *what);

@@ -58,8 +58,8 @@ static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
   int64_t queries = S * attr->heads * attr->head_size, keys = 2 * samples * S * attr->kv_heads * attr->head_size;
   int64_t elem = zpk_bytes(dtype), real = zpk_real_bytes(dtype), piece = merge_part(keys * elem);
   int64_t both = 3 * piece + merge_part(samples * queries * real) + merge_part(queries * elem);
-  return both + (s->op == ZP_OP_ATTENTION_GRAD ? 3 * piece + merge_part(keys * real)
-                                               : merge_part(S * attr->heads * real));
+  return both +
+         (s->op == ZP_OP_ATTENTION_GRAD ? 3 * piece + merge_part(keys * real) : merge_part(S * attr->heads * real));
 }
 
 /* Bytes after those, where keys of all positions are gathered: what by_keys.c merges. */
@@ -112,7 +112,10 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   bool ring = n->attr.ring, by_keys = n->attr.parts > 1 && !ring;
-  zp_buf_line(out, "zpr_attention%s%s(c, &(zpk_attention_args){", ring ? "_ring" : by_keys ? "_by_keys" : "",
+  zp_buf_line(out, "zpr_attention%s%s(c, &(zpk_attention_args){",
+              ring      ? "_ring"
+              : by_keys ? "_by_keys"
+                        : "",
               grad         ? "_grad"
               : f->stretch ? "_stretch"
                            : "");

@@ -224,7 +224,8 @@ static void diff_attention(zp_diff_pass *pass, const zp_node *node) {
   int dy = zp_diff_total(pass, node->out.data[0]);
   for (int i = 0; i < 3; i++)
     zp_diff_add_in(pass, &grad,
-                   i > 0 && node->attr.parts > 1 && !node->attr.ring ? zp_diff_gather_again(pass, node->in.data[i]) : node->in.data[i]);
+                   i > 0 && node->attr.parts > 1 && !node->attr.ring ? zp_diff_gather_again(pass, node->in.data[i])
+                                                                     : node->in.data[i]);
   for (int i = 0; i < 2; i++) zp_diff_add_in(pass, &grad, node->out.data[i]);
   zp_diff_add_in(pass, &grad, dy);
   int bias = zp_attention_bias(node);

@@ -74,7 +74,8 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
       break;
     }
     choice.microbatch = b;
-    for (int by = zp_context_ranks(&choice) > 1 ? ZP_BY_RING : ZP_BY_HEADS; by >= 0; by--) { /* why heads cannot be is said last */
+    for (int by = zp_context_ranks(&choice) > 1 ? ZP_BY_RING : ZP_BY_HEADS; by >= 0;
+         by--) { /* why heads cannot be is said last */
       if (!zp_may_exchange(s->in->spec, &choice, (zp_context_by)by)) continue;
       choice.context_by = (zp_context_by)by;
       measure_sequence(s, choice, &all);

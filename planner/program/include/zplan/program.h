@@ -59,10 +59,10 @@ typedef struct zp_step {
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;         /* buffer index, -1 */
-  int row_chunks;        /* that sums over rows are made in; 0: there are none */
-  double flop, bytes;    /* work of one call */
-  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  int workspace;          /* buffer index, -1 */
+  int row_chunks;         /* that sums over rows are made in; 0: there are none */
+  double flop, bytes;     /* work of one call */
+  int64_t comm_elements;  /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
   int64_t round_elements; /* of attention in a ring: what a rank passes on in a round, at most; 0 for others */
   double cost_s;          /* filled in by pricing */
   double alone_s;         /* the same of a ring: what it computes, without waiting for what is passed on */
