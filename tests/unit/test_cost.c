@@ -170,7 +170,7 @@ static double round_s(const zp_group_link *link, int places, double bytes) {
                           : fmax(local_s, link->network_latency_s + leave * bytes / link->network_bytes_per_s);
 }
 
-/* A ring as a timeline, in the order of runtime/ring.c: transfers wait for the one before them, and who computes a
+/* A ring as a timeline, in the order of runtime/ring.c: a transfer waits for the one before it, and a
  * round for its keys. */
 static double ring_by_events(const zp_group_link *link, double alone_s, double bytes, bool backward) {
   double now = 0, free_at = 0, gradients_at = 0;
