@@ -161,6 +161,7 @@ fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
 launches|python3 tests/interop/launches.py
+launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py
