@@ -156,6 +156,7 @@ weights with windows|python3 tests/weights/windows.py
 fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
+launches|python3 tests/interop/launches.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py
