@@ -63,8 +63,10 @@ static const option_row rows[] = {
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
     {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
      TEXT(load.cluster)},
-    {"--model", "NAME", "plan build run check explain bench export compare new",
-     "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
+    {"--model", "NAME", "plan build run check explain bench export compare new import",
+     "which model of the file; without a file one of `zplan models` (compare: several); import deepspeed: also a .dz "
+     "file, a config.json or a folder with one",
+     BY(O_MODEL)},
     {"--machine", "NAME", "plan build run explain bench export compare new import",
      "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here; import: what a "
      "launch runs on",
