@@ -4,6 +4,7 @@
 #include "machines.h"
 #include "option_values.h"
 #include <zplan/buf.h>
+#include <zplan/hosted.h>
 
 #include <stddef.h>
 #include <stdio.h>
@@ -53,18 +54,23 @@ typedef struct option_row {
 #define BY(other) WAY_OTHER, 0, 0, other
 
 static const option_row rows[] = {
-    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new",
-     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table",
+    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new import",
+     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table; "
+     "import: of a launch that does not say",
      BY(O_GPUS)},
     {"--ranks", "N", "plan build run explain bench export compare sample eval",
      "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)", BY(O_GPUS)},
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
     {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
      TEXT(load.cluster)},
-    {"--model", "NAME", "plan build run check explain bench export compare new",
-     "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
-    {"--machine", "NAME", "plan build run explain bench export compare new",
-     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here", TEXT(machine)},
+    {"--model", "NAME", "plan build run check explain bench export compare new import",
+     "which model of the file; without a file one of `zplan models` (compare: several); import deepspeed: also a .dz "
+     "file, a config.json or a folder with one",
+     BY(O_MODEL)},
+    {"--machine", "NAME", "plan build run explain bench export compare new import",
+     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here; import: what a "
+     "launch runs on",
+     TEXT(machine)},
     {"--plan", "NAME", "plan build run check explain bench export compare",
      "which plan block of the file; compare takes several", BY(O_PLAN)},
     {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
@@ -142,8 +148,8 @@ static const option_row rows[] = {
      "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their "
      "profiles",
      BY(O_FOR)},
-    {"--gap", "SHARE", "plan build run explain bench export compare",
-     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)", BY(O_GAP)},
+    {"--gap", "SHARE", "plan build run explain bench export compare import",
+     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0; import 1%)", BY(O_GAP)},
     {"--search-memory", "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap",
      SIZE(search_memory)},
@@ -196,7 +202,9 @@ static const option_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
-static char last_usage[512];
+static _Thread_local char last_usage[512];
+
+void zp_forget_usage_error(void) { *last_usage = '\0'; }
 
 const char *zp_last_usage_error(void) { return *last_usage ? last_usage : NULL; }
 
@@ -458,10 +466,10 @@ const char *zp_words_for(const zp_run_state *run, const char *verb) {
 
 bool zp_flush_diags(zp_run_state *run) {
   if (run->quiet) return zp_diags_errors(run->diags) == 0;
-  bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
+  bool color = zp_screen_of(fileno(zp_stream(stderr)), (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
-    zp_diags_print_json(run->diags, stderr);
+    zp_diags_print_json(run->diags, zp_stream(stderr));
   else
-    zp_diags_print(run->diags, stderr, color);
+    zp_diags_print(run->diags, zp_stream(stderr), color);
   return zp_diags_errors(run->diags) == 0;
 }
