@@ -7,6 +7,8 @@
 
 typedef int cpu_set_t;
 #define CPU_COUNT(set) (*(set))
-static inline int sched_getaffinity(int process, size_t bytes, cpu_set_t *set) { return (void)process, (void)bytes, *set = 1, 0; }
+static inline int sched_getaffinity(int process, size_t bytes, cpu_set_t *set) {
+  return (void)process, (void)bytes, *set = 1, 0;
+}
 
 #endif

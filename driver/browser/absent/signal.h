@@ -20,7 +20,9 @@ enum { SIGHUP = 1, SIGINT = 2, SIGPIPE = 13, SIGTERM = 15, SIGXFSZ = 25 };
 enum { SA_RESTART = 1, SA_RESETHAND = 2, SA_NODEFER = 4 };
 enum { SIG_BLOCK, SIG_SETMASK };
 
-static inline zp_absent_handler *signal(int number, zp_absent_handler *handler) { return (void)number, (void)handler, SIG_DFL; }
+static inline zp_absent_handler *signal(int number, zp_absent_handler *handler) {
+  return (void)number, (void)handler, SIG_DFL;
+}
 static inline int sigaction(int number, const struct sigaction *now, struct sigaction *before) {
   (void)number, (void)now;
   if (before) *before = (struct sigaction){0};
