@@ -444,6 +444,9 @@ struct zp_weight_folder;
 /* The spec of the plan in a checkpoint's folder, or of `file`. NULL after saying why not. */
 const zp_spec *zp_spec_of_checkpoint(zp_run_state *run, const struct zp_weight_folder *checkpoint, const char *file);
 int zp_export_hf(zp_run_state *run);
+/* import megatron: a launch of another program as a .dz file; with -o also whether it fits, its step, and what would be
+ * better. Exit status. */
+int zp_import_launch(zp_run_state *run, const char *format);
 int zp_export_peft(zp_run_state *run);
 
 /* ---- backend/mpirun.c ---- */

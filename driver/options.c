@@ -53,8 +53,9 @@ typedef struct option_row {
 #define BY(other) WAY_OTHER, 0, 0, other
 
 static const option_row rows[] = {
-    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new",
-     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table",
+    {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new import",
+     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table; "
+     "import: of a launch that does not say",
      BY(O_GPUS)},
     {"--ranks", "N", "plan build run explain bench export compare sample eval",
      "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)", BY(O_GPUS)},
@@ -63,8 +64,10 @@ static const option_row rows[] = {
      TEXT(load.cluster)},
     {"--model", "NAME", "plan build run check explain bench export compare new",
      "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
-    {"--machine", "NAME", "plan build run explain bench export compare new",
-     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here", TEXT(machine)},
+    {"--machine", "NAME", "plan build run explain bench export compare new import",
+     "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here; import: what a "
+     "launch runs on",
+     TEXT(machine)},
     {"--plan", "NAME", "plan build run check explain bench export compare",
      "which plan block of the file; compare takes several", BY(O_PLAN)},
     {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
@@ -142,8 +145,8 @@ static const option_row rows[] = {
      "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their "
      "profiles",
      BY(O_FOR)},
-    {"--gap", "SHARE", "plan build run explain bench export compare",
-     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)", BY(O_GAP)},
+    {"--gap", "SHARE", "plan build run explain bench export compare import",
+     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0; import 1%)", BY(O_GAP)},
     {"--search-memory", "SIZE", "plan build run explain bench export compare",
      "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap",
      SIZE(search_memory)},

@@ -4,7 +4,8 @@
 # ends with the line `N passed, N failed`.
 #
 #   tests/run.sh [--no-dev] [--quick] [--whole]        a line a part: checks, seconds, and seconds of processor time
-#     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
+#     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests. It has those of the runtime and its
+#                 kernels at one commit, the compiler's at the next; with --whole both
 #     --quick     fewer layouts: every value of every axis once
 #     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py);
 #                 whole unit tests; otherwise of those that take long a sixth by turns (tests/CMakeLists.txt)
@@ -50,17 +51,22 @@ export PYTHONPYCACHEPREFIX="$root/build/test-bytecode"
 python3() { exec "$python" "$@"; }
 
 # Whose turn it is follows from the commit, so that what failed fails again.
-export ZPLAN_TURN=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % turns))/$turns
+commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+export ZPLAN_TURN=$((commits % turns))/$turns
+sanitized=runtime # and the other half when a turn comes again, so that what takes turns is seen with sanitizers, too
+[ $(((commits / 6 + commits) % 2)) -eq 0 ] || sanitized=compiler
+[ "$turns" -gt 1 ] || sanitized=all
 
 rm -f "$logs"/*.counts
 # shellcheck source=tests/support/parts.sh
 . "$here/support/parts.sh"
 
 # shellcheck disable=SC2317 # called through part
-build() { # PRESET OPTIONS: counts as one test
+build() { # PRESET TARGET OPTIONS: counts as one test
   preset=$1
-  shift
-  cmake --preset "$preset" -DZPLAN_CRITERION=OFF "$@" && cmake --build --preset "$preset" && echo '1 passed, 0 failed'
+  target=$2
+  shift 2
+  cmake --preset "$preset" -DZPLAN_CRITERION=OFF -DZPLAN_SANITIZED=$sanitized -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "$@" && cmake --build --preset "$preset" --target "$target" && echo '1 passed, 0 failed'
 }
 
 # shellcheck disable=SC2317 # called through part
@@ -154,6 +160,7 @@ weights with windows|python3 tests/weights/windows.py
 fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
+launches|python3 tests/interop/launches.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py
@@ -194,8 +201,10 @@ take_parts() {
 # What runs alongside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
-  part 'build dev' in_background build dev -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
-    part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 4
+  inputs=build/dev/zplan
+  [ $sanitized != runtime ] || inputs=build/release/zplan
+  part 'build dev' in_background build dev zplan_half -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
+    ZPLAN=$root/$inputs part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 4
   take_parts
 }
 
@@ -224,6 +233,7 @@ run_side_by_side() {
 
 once=ON # unit tests of layers and of emulated GPUs run with sanitizers alone
 [ "$dev" = yes ] || once=OFF
-part 'build release' build release -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON || finish
+part 'build release' build release all -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON \
+  -DCMAKE_C_FLAGS=-Wno-error=maybe-uninitialized || finish # vectors that are filled lane by lane
 run_side_by_side
 finish

@@ -4,7 +4,7 @@
 #define ZPLAN_MEGATRON_H
 
 #include "export_internal.h"
-#include "megatron_flags.h"
+#include <zplan/megatron_flags.h>
 
 typedef struct zp_megatron {
   zp_exporter *e;

@@ -10,6 +10,7 @@
 typedef struct zp_imported {
   const char *text;             /* a .dz file: blocks, model, and cluster, train and plan to fill in; or a cluster */
   zp_strings notes;             /* fields that were left out, and what was chosen for the file */
+  const char *program;          /* of a launch: what --for it is planned */
   const struct hf_model *model; /* private; NULL: no model */
 } zp_imported;
 
@@ -105,6 +106,24 @@ zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, 
                             const char *gpu);
 /* The library's device of this number of NVIDIA, "h200"; NULL: it has none. */
 const char *zp_gpu_of_pci_device(int64_t device);
+
+/* ---- launches of other programs ---- */
+
+/* What the command line says besides the file. */
+typedef struct zp_launch_words {
+  zp_strings args;                /* after `--`: words of the other program */
+  int64_t gpus;                   /* 0: the launch says how many */
+  const char *node;               /* the line of a cluster block that names the node, "node = std.hw.dgx_h100\n" */
+  int64_t gpus_per_node;          /* of that node, 1 or more */
+  const char *node_from;          /* "--machine dgx-h100"; NULL: nobody named it */
+  const char *model, *model_name; /* a .dz text, and its model; NULL: the launch says it */
+} zp_launch_words;
+
+/* A launch of Megatron-LM: a script, or (path and text NULL) the words after `--` alone. A .dz file with a plan block
+ * `launched` that pins what the launch decides, and one, `free`, that leaves all to the search. NULL after reporting
+ * what cannot be read (Z0688) or is another model or training (Z0689). */
+zp_imported *zp_import_megatron(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
+                                const zp_launch_words *words);
 
 /* The version of Expat; NULL: built without it, and topologies are not read. */
 const char *zp_xml_library(void);
