@@ -4,6 +4,7 @@
 #include "machines.h"
 #include "option_values.h"
 #include <zplan/buf.h>
+#include <zplan/hosted.h>
 
 #include <stddef.h>
 #include <stdio.h>
@@ -62,8 +63,10 @@ static const option_row rows[] = {
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
     {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
      TEXT(load.cluster)},
-    {"--model", "NAME", "plan build run check explain bench export compare new",
-     "which model of the file; without a file one of `zplan models` (compare: several)", BY(O_MODEL)},
+    {"--model", "NAME", "plan build run check explain bench export compare new import",
+     "which model of the file; without a file one of `zplan models` (compare: several); import deepspeed: also a .dz "
+     "file, a config.json or a folder with one",
+     BY(O_MODEL)},
     {"--machine", "NAME", "plan build run explain bench export compare new import",
      "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here; import: what a "
      "launch runs on",
@@ -199,7 +202,9 @@ static const option_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
-static char last_usage[512];
+static _Thread_local char last_usage[512];
+
+void zp_forget_usage_error(void) { *last_usage = '\0'; }
 
 const char *zp_last_usage_error(void) { return *last_usage ? last_usage : NULL; }
 
@@ -461,10 +466,10 @@ const char *zp_words_for(const zp_run_state *run, const char *verb) {
 
 bool zp_flush_diags(zp_run_state *run) {
   if (run->quiet) return zp_diags_errors(run->diags) == 0;
-  bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
+  bool color = zp_screen_of(fileno(zp_stream(stderr)), (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
-    zp_diags_print_json(run->diags, stderr);
+    zp_diags_print_json(run->diags, zp_stream(stderr));
   else
-    zp_diags_print(run->diags, stderr, color);
+    zp_diags_print(run->diags, zp_stream(stderr), color);
   return zp_diags_errors(run->diags) == 0;
 }

@@ -146,6 +146,8 @@ reference|python3 tests/verify/reference.py
 language server|python3 tests/verify/lsp.py
 grammar of editors|python3 tests/verify/grammar.py
 plan-only build|python3 tests/verify/plan_only.py
+library|python3 tests/verify/library.py
+Python module|python3 tests/verify/library_python.py
 plan files|python3 tests/verify/tamper.py --mutations 12
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
@@ -161,6 +163,7 @@ fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
 launches|python3 tests/interop/launches.py
+launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py

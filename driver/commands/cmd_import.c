@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-typedef enum import_format { HF, NCCL, SLURM, FORMATS, MEGATRON = FORMATS } import_format;
+typedef enum import_format { HF, NCCL, SLURM, FORMATS, MEGATRON = FORMATS, DEEPSPEED } import_format;
 static const struct {
   const char *file; /* what it wants */
   zp_diag_code missing;
@@ -22,17 +22,19 @@ static zp_imported *read_format(zp_run_state *run, import_format format, const c
   case HF: return zp_import_hf(run->arena, run->diags, path, text, len);
   case NCCL: return zp_import_nccl(run->arena, run->diags, path, text, len, run->options.gpu);
   case SLURM: return zp_import_slurm(run->arena, run->diags, path, text, len);
-  case MEGATRON: break; /* cmd_import_launch.c */
+  case MEGATRON:
+  case DEEPSPEED: break; /* cmd_import_launch.c */
   }
   return NULL;
 }
 
 int zp_cmd_import(zp_run_state *run) {
-  static const char *const words[] = {"hf", "nccl", "slurm", "megatron"};
+  static const char *const words[] = {"hf", "nccl", "slurm", "megatron", "deepspeed"};
   int format = zp_take_format(run, words, sizeof words / sizeof *words);
   if (format < 0) return ZP_EXIT_USAGE;
   if (format >= FORMATS) return zp_import_launch(run, words[format]);
   const char *of_launches = run->options.load.gpus              ? "--gpus"
+                            : run->options.load.model           ? "--model"
                             : run->options.machine              ? "--machine"
                             : run->options.trainer_args.len > 0 ? "`--`"
                                                                 : NULL;

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zplan import megatron: a launch of another program as a .dz file. With -o it also answers what people ask of a launch
- * that exists: does it fit, how long is a step, what does it wait for, what would be better and by how much. */
+/* zplan import megatron|deepspeed: a launch of another program as a .dz file. With -o it also answers what people ask
+ * of a launch that exists: does it fit, how long is a step, what does it wait for, what would be better and by how
+ * much. */
 #include "driver.h"
 #include "machines.h"
 
 #include <zplan/import.h>
 
+#include <zplan/known_models.h>
+
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char default_machine[] = "dgx-h100";
 
@@ -27,8 +33,64 @@ static bool take_machine(zp_run_state *run, zp_launch_words *words) {
   return true;
 }
 
+/* ---- a model that the launch does not say ---- */
+
+/* A .dz file: used as it is, by its whole path. */
+static bool take_dz(zp_run_state *run, const char *path, zp_launch_words *words) {
+  size_t len;
+  const char *error = NULL, *text = zp_read_input(run->arena, path, &len, &error);
+  char *whole = text ? realpath(path, NULL) : NULL;
+  if (!whole) {
+    zp_report(run->diags, ZP_Z0688, ZP_NO_SPAN, "%s", error ? error : "the file has no path");
+    return false;
+  }
+  const zp_source_text source = {.path = path, .text = text, .len = len};
+  const zp_load_options options = {.library_dir = run->options.load.library_dir, .model_only = true};
+  const zp_spec *spec = zp_load(run->arena, run->diags, path, &source, 1, &options);
+  words->model = zp_format(run->arena, "use std.hw\nuse %s as given\n", zp_quote_json(run->arena, whole));
+  if (spec) words->model_name = zp_format(run->arena, "given.%s()", spec->model->name);
+  free(whole);
+  return spec != NULL;
+}
+
+/* A published model, a config.json, or a folder with one. */
+static bool take_hf(zp_run_state *run, const char *name, zp_launch_words *words) {
+  const zp_known_model *known = access(name, F_OK) == 0 ? NULL : zp_find_known_model(name);
+  const zp_imported *found = NULL;
+  struct stat st;
+  if (known) {
+    found = zp_import_known_model(run->arena, run->diags, known);
+  } else {
+    size_t len;
+    const char *error = NULL, *path = name;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) path = zp_format(run->arena, "%s/config.json", path);
+    const char *text = zp_read_input(run->arena, path, &len, &error);
+    if (text)
+      found = zp_import_hf_model(run->arena, run->diags, path, text, len, NULL);
+    else
+      zp_diag_help(zp_report(run->diags, ZP_Z0688, ZP_NO_SPAN, "%s", error),
+                   "--model is a .dz file, a config.json, a folder with one, or a name of `zplan models`");
+  }
+  if (!found) return false;
+  for (int i = 0; i < found->notes.len; i++) zp_say_line(stderr, "note: %s", found->notes.data[i]);
+  words->model = found->text;
+  words->model_name = zp_hf_model_name(found);
+  words->dropout = zp_hf_dropout(found);
+  return true;
+}
+
+static bool take_model(zp_run_state *run, zp_launch_words *words) {
+  const char *name = run->options.load.model;
+  size_t n = strlen(name);
+  bool dz = n > 3 && strcmp(name + n - 3, ".dz") == 0;
+  return dz ? take_dz(run, name, words) : take_hf(run, name, words);
+}
+
+/* ---- the launch ---- */
+
 /* The text that is written. NULL after reporting. */
-static const char *imported(zp_run_state *run, const zp_launch_words *words, const char **program) {
+static const char *imported(zp_run_state *run, const char *format, zp_launch_words *words, const char **program) {
+  bool megatron = strcmp(format, "megatron") == 0;
   const char *path = run->options.files.len ? run->options.files.data[0] : NULL, *error = NULL, *text = NULL;
   size_t len = 0;
   if (path && !(text = zp_read_input(run->arena, path, &len, &error))) {
@@ -36,7 +98,12 @@ static const char *imported(zp_run_state *run, const zp_launch_words *words, con
     zp_flush_diags(run);
     return NULL;
   }
-  const zp_imported *found = zp_import_megatron(run->arena, run->diags, path, text, len, words);
+  if (run->options.load.model && !take_model(run, words)) {
+    zp_flush_diags(run);
+    return NULL;
+  }
+  const zp_imported *found = megatron ? zp_import_megatron(run->arena, run->diags, path, text, len, words)
+                                      : zp_import_deepspeed(run->arena, run->diags, path, text, len, words);
   if (!zp_flush_diags(run) || !found) return NULL;
   *program = found->program;
   for (int i = 0; i < found->notes.len; i++) zp_say_line(stderr, "note: %s", found->notes.data[i]);
@@ -62,6 +129,7 @@ static int plan_block(zp_run_state *run, const char *path, const char *block, co
   run->options.output = run->options.machine = run->options.machine_cluster = NULL;
   run->options.load.machine = NULL;
   run->options.load.gpus = 0;
+  run->options.load.model = NULL;
   run->options.load.plan = block;
   int status = zp_obtain_plan_of(run, path, plan);
   run->options = own;
@@ -109,6 +177,14 @@ int zp_import_launch(zp_run_state *run, const char *format) {
   const zp_options *o = &run->options;
   if (o->gpus_auto || o->gpus_low) return zp_usage_error("--gpus wants a number here: a launch runs on so many");
   if (o->gpu) return zp_usage_error("--gpu is for `zplan import nccl`; --machine says what a launch runs on");
+  bool megatron = strcmp(format, "megatron") == 0;
+  if (!megatron && !o->load.model)
+    return zp_usage_error("`zplan import %s` wants --model: a .dz file, a config.json or a name of `zplan models`; the "
+                          "configuration does not say it",
+                          format);
+  if (megatron && o->load.model) return zp_usage_error("--model: the flags of Megatron-LM say the model");
+  if (!megatron && o->files.len != 1)
+    return zp_usage_error("`zplan import %s` wants one configuration, %d were given", format, o->files.len);
   if (o->files.len > 1)
     return zp_usage_error("`zplan import %s` wants one script, %d were given", format, o->files.len);
   if (o->files.len == 0 && o->trainer_args.len == 0)
@@ -116,7 +192,7 @@ int zp_import_launch(zp_run_state *run, const char *format) {
   zp_launch_words words = {.args = o->trainer_args, .gpus = o->load.gpus};
   const char *program = format;
   if (!take_machine(run, &words)) return ZP_EXIT_USAGE;
-  const char *text = imported(run, &words, &program);
+  const char *text = imported(run, format, &words, &program);
   if (!text) return ZP_EXIT_ERROR;
   if (!zp_put_output(run, text, "#")) return ZP_EXIT_ERROR;
   return run->options.output ? answer(run, run->options.output, program) : ZP_EXIT_OK;

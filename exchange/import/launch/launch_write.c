@@ -47,7 +47,8 @@ void launch_write(launch *l) {
     launch_put_model(&out, &l->model);
   }
   put_cluster(&out, l);
-  zp_buf_printf(&out, "\ntrain {\n  model = %s\n  data = synthetic(seed = 1)\n", l->model.name);
+  zp_buf_printf(&out, "\ntrain {\n  model = %s\n%s", l->model.name,
+                l->model_text ? "" : "  data = synthetic(seed = 1)\n");
   put_lines(&out, &l->train);
   zp_buf_puts(&out, "}\n\n# The launch as it is.\nplan launched {\n");
   put_lines(&out, &l->pins);

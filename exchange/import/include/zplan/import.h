@@ -117,6 +117,7 @@ typedef struct zp_launch_words {
   int64_t gpus_per_node;          /* of that node, 1 or more */
   const char *node_from;          /* "--machine dgx-h100"; NULL: nobody named it */
   const char *model, *model_name; /* a .dz text, and its model; NULL: the launch says it */
+  double dropout;                 /* of that model */
 } zp_launch_words;
 
 /* A launch of Megatron-LM: a script, or (path and text NULL) the words after `--` alone. A .dz file with a plan block
@@ -124,6 +125,11 @@ typedef struct zp_launch_words {
  * what cannot be read (Z0688) or is another model or training (Z0689). */
 zp_imported *zp_import_megatron(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                                 const zp_launch_words *words);
+
+/* A configuration file of DeepSpeed; words->args are KEY=VALUE that take the place of keys. Requires: words->model. As
+ * above. */
+zp_imported *zp_import_deepspeed(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
+                                 const zp_launch_words *words);
 
 /* The version of Expat; NULL: built without it, and topologies are not read. */
 const char *zp_xml_library(void);
