@@ -275,7 +275,7 @@ function runProgram(module, words, files, variables = {}) {
       return 0
     },
   }
-  /* absent/unistd.h */
+  /* cmake/wasi/unistd.h */
   const duplicates = {
     dup(fd) {
       if (!open.has(fd)) return -1
