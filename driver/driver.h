@@ -106,6 +106,8 @@ typedef struct zp_run_state {
   bool machine_said;           /* which machine a file without a cluster is planned for was printed */
   bool quiet;                  /* diagnostics are shown by somebody else, who reads run->diags */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
+  const char *given_path;      /* of a host: a file that is read from given_text instead; NULL: none */
+  const char *given_text;
 } zp_run_state;
 
 /* ---- options.c ---- */
@@ -151,8 +153,9 @@ int zp_write_plan(zp_run_state *run, zp_json *json);
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* What it said last, without "zplan: "; NULL: nothing. */
+/* What it said last in this thread, without "zplan: "; NULL: nothing, or it was forgotten. */
 const char *zp_last_usage_error(void);
+void zp_forget_usage_error(void);
 /* foreign_words.c. What other tools call a verb, an option ("num_gpus"): the word here, "--gpus N"; NULL: not known. */
 const char *zp_foreign_verb(const char *word);
 const char *zp_near_foreign_verb(const char *word); /* here, of such a verb that is spelt nearly so */
@@ -197,7 +200,7 @@ bool zp_use_kept_calibration(zp_run_state *run, zp_spec *spec);
  * What cannot be measured stays the library's; false where no trainer can be generated. */
 bool zp_calibrate_here(zp_run_state *run, zp_spec *spec);
 
-/* ---- places.c: the folder of the running binary, and the folders that belong to it. Arena. ---- */
+/* ---- places.c: the folder of the running binary, or of libzplan, and the folders that belong to it. Arena. ---- */
 const char *zp_program_dir(zp_arena *arena);
 const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
@@ -249,6 +252,10 @@ const zp_verb *zp_find_verb(const char *name);
 /* What the numbers mean that the command ends with. */
 extern const char zp_exit_statuses[];
 
+/* ---- carry_out.c ---- */
+/* Parses run->words, runs the verb; the exit status. */
+int zp_carry_out(zp_run_state *run, const zp_verb *verb);
+
 /* ---- reference.c ---- */
 /* What a key, an operation, a verb or a flag (with or without dashes) is. NULL: there is no such word. Arena. */
 const char *zp_explain_word(zp_arena *arena, const char *word);
@@ -261,6 +268,10 @@ bool zp_asks_for_json(int argc, char *const *argv);
 /* Standard output is kept until the end, which prints the one document. false: it cannot be. */
 bool zp_envelope_begin(const zp_verb *verb);
 void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status);
+/* The one document: text is what the verb printed. Arena, or text. */
+const char *zp_envelope_text(zp_run_state *run, const zp_verb *verb, int status, const char *text);
+/* What was reported, wrong words included. Owned by the caller. */
+zp_json *zp_envelope_messages(zp_run_state *run);
 /* What the verb made. Nothing without --json. */
 void zp_result_text(zp_run_state *run, const char *key, const char *value);
 /* What the verb made, as an object that is filled. Requires --json. */
@@ -308,7 +319,7 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
 /* By its name, or because it begins as JSON does and no .dz file can. */
-bool zp_is_plan_file(const char *path);
+bool zp_is_plan_file(const zp_run_state *run, const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */
 zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
                            const char **error);

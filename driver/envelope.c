@@ -57,20 +57,21 @@ static bool is_document(const zp_verb *verb, const char *text) {
   return verb->has_document && (*text == '{' || *text == '[');
 }
 
-void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status) {
-  const char *text = take_back(run->arena);
-  if (is_document(verb, text)) {
-    fwrite(text, 1, strlen(text), stdout); /* Jansson wrote it: no control character is left in it */
-    return;
-  }
-  zp_json *o = zp_json_object(), *messages = zp_diags_json(run->arena, run->diags);
-  zp_json_set_int(o, "status", status);
+zp_json *zp_envelope_messages(zp_run_state *run) {
+  zp_json *messages = zp_diags_json(run->arena, run->diags);
   if (zp_last_usage_error()) {
     zp_json *one = zp_json_append(messages, zp_json_object());
     zp_json_set_string(one, "level", "error");
     zp_json_set_string(one, "message", zp_last_usage_error());
   }
-  zp_json_set(o, "messages", messages);
+  return messages;
+}
+
+const char *zp_envelope_text(zp_run_state *run, const zp_verb *verb, int status, const char *text) {
+  if (is_document(verb, text)) return text;
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "status", status);
+  zp_json_set(o, "messages", zp_envelope_messages(run));
   if (!run->result && *text) run->result = zp_json_object();
   if (*text) zp_json_set_string(run->result, "text", text);
   if (run->result)
@@ -78,7 +79,18 @@ void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status) {
   else
     zp_json_set_string(o, "result", NULL);
   run->result = NULL;
-  zp_print_json(run->arena, o);
+  const char *whole = zp_format(run->arena, "%s\n", zp_json_text(run->arena, o, true));
+  zp_json_free(o);
+  return whole;
+}
+
+void zp_envelope_end(zp_run_state *run, const zp_verb *verb, int status) {
+  const char *text = take_back(run->arena);
+  const char *whole = zp_envelope_text(run, verb, status, text);
+  if (whole == text)
+    fwrite(text, 1, strlen(text), stdout); /* Jansson wrote it: no control character is left in it */
+  else
+    zp_say(stdout, "%s", whole);
 }
 
 zp_json *zp_result_object(zp_run_state *run) {

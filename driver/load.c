@@ -109,10 +109,19 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   return ok;
 }
 
+/* What a host gave instead of the file; NULL: it is a file. */
+static const char *given_text(const zp_run_state *run, const char *path) {
+  return run->given_path && strcmp(run->given_path, path) == 0 ? run->given_text : NULL;
+}
+
 static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **json) {
   size_t len;
   const char *error = NULL;
-  char *text = zp_read_input(run->arena, path, &len, &error);
+  const char *text = given_text(run, path);
+  if (text)
+    len = strlen(text);
+  else
+    text = zp_read_input(run->arena, path, &len, &error);
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
   if (text && *json) error = zp_plan_json_upgrade(run->arena, *json);
   if (error) {
@@ -173,6 +182,11 @@ static zp_spec *refuse_missing(zp_run_state *run, const char *path, int error) {
 
 static zp_spec *load_text(zp_run_state *run, const char *path) {
   struct stat st;
+  const char *text = given_text(run, path);
+  if (text) {
+    const zp_source_text given = {.path = path, .text = text, .len = strlen(text)};
+    return zp_load(run->arena, run->diags, path, &given, 1, &run->options.load);
+  }
   if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
     zp_diag *d = zp_report(run->diags, ZP_Z0210, ZP_NO_SPAN, "`%s` is a folder, not a .dz file", path);
     if (access(zp_format(run->arena, "%s/config.json", path), R_OK) == 0)
@@ -185,8 +199,10 @@ static zp_spec *load_text(zp_run_state *run, const char *path) {
   return zp_load(run->arena, run->diags, known ? known->path : path, known, known ? 1 : 0, &run->options.load);
 }
 
-bool zp_is_plan_file(const char *path) {
+bool zp_is_plan_file(const zp_run_state *run, const char *path) {
   if (has_suffix(path, ".json")) return true;
+  const char *text = given_text(run, path);
+  if (text) return !has_suffix(path, ".dz") && text[strspn(text, " \t\r\n")] == '{';
   struct stat info; /* what is read from a pipe is gone */
   bool may = !has_suffix(path, ".dz") && stat(path, &info) == 0 && S_ISREG(info.st_mode);
   FILE *file = may ? fopen(path, "r") : NULL;
@@ -241,7 +257,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   }
   const char *path = run->options.files.data[0];
   zp_spec *spec =
-      make_data_up(run, path, zp_is_plan_file(path) ? load_plan_file(run, path, json) : load_text(run, path));
+      make_data_up(run, path, zp_is_plan_file(run, path) ? load_plan_file(run, path, json) : load_text(run, path));
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && !zp_find_data(run, path, *json != NULL, spec)) spec = NULL;
   if (spec && (!zp_calibrate_by_word(run, spec, *json) || !check_size(run, spec))) spec = NULL;

@@ -154,11 +154,7 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   run.diags = zp_diags_new(arena);
   bool json = zp_asks_for_json(run.n_words, run.words);
   if (json && !zp_envelope_begin(v)) return ZP_EXIT_ERROR;
-  bool good = zp_parse_options(&run, argc - first, argv + first) && zp_choose_machine(&run) &&
-              zp_take_known_models(&run) && zp_results_are_apart(&run);
-  int status = good ? v->run(&run) : ZP_EXIT_USAGE;
-  if (run.interrupted) status = ZP_EXIT_INTERRUPTED;
-  if (run.unsound) status = ZP_EXIT_BUG;
+  int status = zp_carry_out(&run, v);
   if (json) zp_envelope_end(&run, v, status);
   return status;
 }

@@ -4,6 +4,7 @@
 #include "machines.h"
 #include "option_values.h"
 #include <zplan/buf.h>
+#include <zplan/hosted.h>
 
 #include <stddef.h>
 #include <stdio.h>
@@ -201,7 +202,9 @@ static const option_row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
-static char last_usage[512];
+static _Thread_local char last_usage[512];
+
+void zp_forget_usage_error(void) { *last_usage = '\0'; }
 
 const char *zp_last_usage_error(void) { return *last_usage ? last_usage : NULL; }
 
@@ -463,10 +466,10 @@ const char *zp_words_for(const zp_run_state *run, const char *verb) {
 
 bool zp_flush_diags(zp_run_state *run) {
   if (run->quiet) return zp_diags_errors(run->diags) == 0;
-  bool color = zp_screen_of(STDERR_FILENO, (zp_color_choice)run->options.color).color;
+  bool color = zp_screen_of(fileno(zp_stream(stderr)), (zp_color_choice)run->options.color).color;
   if (run->options.message_json)
-    zp_diags_print_json(run->diags, stderr);
+    zp_diags_print_json(run->diags, zp_stream(stderr));
   else
-    zp_diags_print(run->diags, stderr, color);
+    zp_diags_print(run->diags, zp_stream(stderr), color);
   return zp_diags_errors(run->diags) == 0;
 }

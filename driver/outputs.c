@@ -6,6 +6,7 @@
  * Everything else that is there already and says something else is left alone without --force. */
 #include "driver.h"
 #include <zplan/hash.h>
+#include <zplan/hosted.h>
 
 #include <unistd.h>
 
@@ -142,7 +143,7 @@ bool zp_write_report(zp_run_state *run, const char *path, const char *text) {
 
 zp_relaxations zp_print_no_plan(zp_run_state *run, const zp_plan *plan) {
   zp_print_lines(run, stderr, zp_report_verdict(run->arena, plan));
-  fflush(stderr);
+  fflush(zp_stream(stderr));
   zp_begin_work(run, "looking for what would fit");
   zp_relaxations nearest = zp_find_relaxations(run->arena, plan);
   zp_status_end();

@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the command finds its own files: installed in PREFIX/lib/zplan, alongside PREFIX/bin where the binary is, else
- * in the source tree that built it. Both have the same folders inside. */
+/* Where the command and libzplan find their files: installed in PREFIX/lib/zplan, alongside PREFIX/bin where the binary
+ * is, else in the source tree that built it. Both have the same folders inside. */
+#define _GNU_SOURCE /* dladdr */
 #include "driver.h"
 
+#include <zplan/hosted.h>
 #include <zplan/path.h>
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+static const char *folder_of(zp_arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? zp_strndup(arena, path, (size_t)(slash - path)) : ".";
+}
+
 const char *zp_program_dir(zp_arena *arena) {
   char path[4096];
+  Dl_info here;
+  char *real = zp_is_hosted() && dladdr(&folder_of, &here) && here.dli_fname ? realpath(here.dli_fname, path) : NULL;
+  if (real) return folder_of(arena, real);
   ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
   if (n <= 0) return ".";
   path[n] = '\0';
-  char *slash = strrchr(path, '/');
-  if (slash) *slash = '\0';
-  return zp_strdup(arena, path);
+  return folder_of(arena, path);
 }
 
 /* A build folder says how to get from it to the tree that it was built from. */
@@ -25,10 +34,17 @@ static const char *source_of(zp_arena *arena, const char *build) {
   return path ? zp_path_tidy(arena, zp_format(arena, "%s/%s", build, path)) : NULL;
 }
 
+/* PREFIX/lib/zplan from PREFIX/bin or PREFIX/lib, or from a folder in that which is named after the machine. */
+static const char *installed(zp_arena *arena, const char *dir) {
+  const char *home = zp_path_tidy(arena, zp_format(arena, "%s/../lib/zplan", dir));
+  const char *above = zp_path_tidy(arena, zp_format(arena, "%s/../zplan", dir));
+  return access(home, F_OK) != 0 && access(above, F_OK) == 0 ? above : home;
+}
+
 /* The folder that has runtime/include, kernels/cuda, frontend/library; build: the one with the runtime's libraries. */
 static const char *find_home(zp_arena *arena, const char **build) {
   const char *dir = zp_program_dir(arena), *source = source_of(arena, dir);
-  if (!source) dir = source = zp_path_tidy(arena, zp_format(arena, "%s/../lib/zplan", dir));
+  if (!source) dir = source = installed(arena, dir);
   *build = dir;
   return source;
 }

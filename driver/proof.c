@@ -14,9 +14,9 @@ static void keep(zp_arena *arena, const zp_strings *from, zp_strings *to) {
 static void check_rules(zp_arena *arena, const zp_plan *plan, zp_strings *findings) {
   zp_arena *scratch = zp_arena_new("proof");
   zp_strings found = {0};
-  zp_json_make_in(scratch);
+  zp_arena *before = zp_json_make_in(scratch);
   zp_verify(scratch, plan->spec, zp_plan_to_json(scratch, plan), &found);
-  zp_json_make_in(NULL);
+  zp_json_make_in(before);
   keep(arena, &found, findings);
   zp_arena_free(scratch);
 }

@@ -4,9 +4,9 @@
  * the arena for the next time: fresh pages of the system cost more than what is mostly done in them.
  * Under AddressSanitizer everything that is not handed out is poisoned: a use after a rewind is reported. */
 #include <zplan/arena.h>
+#include <zplan/hosted.h>
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -36,11 +36,35 @@ struct zp_arena {
   block *spare;  /* given up by rewinds, the last one first; linked by `older` */
   size_t peak_bytes;
   zp_arena_budget *budget; /* NULL: nobody counts */
+  zp_arena *next, **link;  /* among those that are kept; link NULL: it is not */
 };
 
+/* A call from another process may end in the middle: the arenas that it has made, the newest first. */
+static _Thread_local bool keeps;
+static _Thread_local zp_arena *kept;
+
+static void keep(zp_arena *arena) {
+  arena->next = kept;
+  arena->link = &kept;
+  if (kept) kept->link = &arena->next;
+  kept = arena;
+}
+
+static void leave(zp_arena *arena) {
+  *arena->link = arena->next;
+  if (arena->next) arena->next->link = arena->link;
+}
+
+void zp_arenas_keep(bool on) {
+  while (kept) {
+    kept->budget = NULL; /* which may be gone */
+    zp_arena_free(kept);
+  }
+  keeps = on;
+}
+
 static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
-  fprintf(stderr, "error: out of memory: could not get %zu more bytes for %s\n", bytes, arena);
-  exit(1);
+  zp_give_up(1, "out of memory: could not get %zu more bytes for %s", bytes, arena);
 }
 
 zp_arena *zp_arena_new(const char *name) {
@@ -48,6 +72,7 @@ zp_arena *zp_arena_new(const char *name) {
   zp_arena *arena = calloc(1, sizeof *arena);
   if (!arena) out_of_memory(name, sizeof *arena);
   arena->name = name;
+  if (keeps) keep(arena);
   return arena;
 }
 
@@ -86,6 +111,7 @@ static void free_chain(zp_arena *arena, block *dead) {
 
 void zp_arena_free(zp_arena *arena) {
   if (!arena) return;
+  if (arena->link) leave(arena);
   free_chain(arena, arena->newest);
   free_chain(arena, arena->spare);
   free(arena);

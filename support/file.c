@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole files in and out. */
 #include <zplan/buf.h>
+#include <zplan/hosted.h>
 
 #include <assert.h>
 #include <errno.h>
@@ -40,9 +41,14 @@ static char *read_all(zp_arena *arena, int fd, size_t *len) {
 
 static char *read_and_close(zp_arena *arena, int fd, const char *path, size_t *len, const char **error) {
   size_t length = 0;
+  zp_hold_descriptor(fd);
   char *data = read_all(arena, fd, &length);
-  if (!data) *error = failure(arena, "read", path, errno);
-  close(fd);
+  int number = errno;
+  if (zp_is_hosted())
+    zp_hold_descriptor(-1);
+  else
+    close(fd);
+  if (!data) *error = failure(arena, "read", path, number);
   if (len) *len = length;
   return data;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON over Jansson: the only file that knows it. A zp_json * is a json_t *. */
 #include <zplan/buf.h>
+#include <zplan/hosted.h>
 #include <zplan/json.h>
 #include <zplan/shown.h>
 
 #include <assert.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 static json_t *raw(const zp_json *value) { return (json_t *)(uintptr_t)value; }
@@ -16,8 +17,7 @@ static zp_json *wrap(json_t *value) { return (zp_json *)value; }
 /* Jansson returns NULL for lack of memory only, once the arguments are known to be good. */
 static json_t *must(json_t *value) {
   if (value) return value;
-  fprintf(stderr, "error: out of memory while making JSON\n");
-  exit(1);
+  zp_give_up(1, "out of memory while making JSON");
 }
 
 const char *zp_json_library(void) { return JANSSON_VERSION; }
@@ -26,16 +26,28 @@ zp_json *zp_json_object(void) { return wrap(must(json_object())); }
 zp_json *zp_json_array(void) { return wrap(must(json_array())); }
 void zp_json_free(zp_json *root) { json_decref(raw(root)); }
 
-static zp_arena *home; /* of what is made; NULL: the heap */
+static _Thread_local zp_arena *home; /* of what is made; NULL: the heap */
 
-static void *take(size_t bytes) { return home ? zp_room(home, bytes) : malloc(bytes); }
+/* Before us: those of a host that uses Jansson, too. */
+static json_malloc_t others_malloc = malloc;
+static json_free_t others_free = free;
+
+static void *take(size_t bytes) { return home ? zp_room(home, bytes) : others_malloc(bytes); }
 static void give_back(void *memory) {
-  if (!home) free(memory);
+  if (!home) others_free(memory);
 }
 
-void zp_json_make_in(zp_arena *arena) {
-  home = arena;
+static void take_over(void) {
+  json_get_alloc_funcs(&others_malloc, &others_free);
   json_set_alloc_funcs(take, give_back);
+}
+
+zp_arena *zp_json_make_in(zp_arena *arena) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT; /* Jansson has one pair of functions for all threads */
+  pthread_once(&once, take_over);
+  zp_arena *before = home;
+  home = arena;
+  return before;
 }
 
 /* JSON is UTF-8. File names need not be: bytes that are none become '?'. */

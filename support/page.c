@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <zplan/hosted.h>
 #include <zplan/quote.h>
 
 enum {
@@ -24,7 +25,7 @@ zp_screen zp_plain_screen(int width) { return (zp_screen){.width = width}; }
 
 void zp_page_blank(zp_page *page) { zp_buf_puts(&page->out, "\n"); }
 
-void zp_page_put(const zp_page *page, FILE *out) { fwrite(page->out.data, 1, page->out.len, out); }
+void zp_page_put(const zp_page *page, FILE *out) { fwrite(page->out.data, 1, page->out.len, zp_stream(out)); }
 
 /* ---- words ---- */
 

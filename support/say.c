@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages to people and results for other programs: bytes as they are in a pipe; on a terminal nothing that it would
  * obey, and lines of messages no wider than it is. */
+#include <zplan/hosted.h>
 #include <zplan/page.h>
 #include <zplan/quote.h>
 
@@ -13,13 +14,14 @@ void zp_say(FILE *out, const char *format, ...) {
   zp_arena *scratch = zp_arena_new("a message");
   va_list args;
   va_start(args, format);
-  fputs(zp_quote_lines(scratch, zp_vformat(scratch, format, args)), out);
+  fputs(zp_quote_lines(scratch, zp_vformat(scratch, format, args)), zp_stream(out));
   va_end(args);
   zp_arena_free(scratch);
 }
 
 /* Lines that are narrow enough stay as they are, tabs included. */
 static void put_lines(FILE *out, zp_arena *scratch, const char *text) {
+  out = zp_stream(out);
   if (!isatty(fileno(out))) {
     fputs(zp_quote_lines(scratch, text), out);
     return;
@@ -52,6 +54,7 @@ void zp_say_line(FILE *out, const char *format, ...) {
 
 bool zp_hand_on(FILE *out, const char *text, size_t len) {
   assert(out && (text || len == 0));
+  out = zp_stream(out);
   if (!isatty(fileno(out))) return fwrite(text, 1, len, out) == len;
   zp_say(out, "%.*s", (int)(len < INT_MAX ? len : INT_MAX), text);
   return !ferror(out);

@@ -4,8 +4,7 @@
  *   26 |   return a + mlp(x)
  *      |          -   ^^^^^^ [B, S, 3072]
  *      |          |
- *      |          [B, S, 768]
- */
+ *      |          [B, S, 768] */
 #include "diag_internal.h"
 
 #include <zplan/quote.h>

@@ -146,6 +146,8 @@ reference|python3 tests/verify/reference.py
 language server|python3 tests/verify/lsp.py
 grammar of editors|python3 tests/verify/grammar.py
 plan-only build|python3 tests/verify/plan_only.py
+library|python3 tests/verify/library.py
+Python module|python3 tests/verify/library_python.py
 plan files|python3 tests/verify/tamper.py --mutations 12
 edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py

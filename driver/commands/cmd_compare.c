@@ -229,14 +229,14 @@ static void forget_shape(zp_options *o) {
 static bool check_words(const zp_run_state *run) {
   const zp_strings *files = &run->options.files;
   bool any = false;
-  for (int i = 0; i < files->len; i++) any |= !zp_is_plan_file(files->data[i]);
+  for (int i = 0; i < files->len; i++) any |= !zp_is_plan_file(run, files->data[i]);
   if (any || !shapes_plans(&run->options)) return true;
   return zp_usage_error("%s is planned already: other options than --json are for .dz files", files->data[0]), false;
 }
 
 static int obtain(zp_run_state *run, const char *path, const char *block, const zp_plan **plan) {
   const zp_options own = run->options;
-  if (zp_is_plan_file(path))
+  if (zp_is_plan_file(run, path))
     forget_shape(&run->options);
   else
     run->options.load.plan = block;

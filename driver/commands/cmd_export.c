@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static zp_export_format format; /* of this run */
+static _Thread_local zp_export_format format; /* of this run */
 
 /* "out/gpt1t.sh" -> "gpt1t": for the comments of the file. */
 static const char *base_name(zp_run_state *run) {

@@ -2,6 +2,7 @@
 /* zplan FILE.dz: searches, prints the summary, writes the plan file. --gpus auto, --gpus LOW..HIGH, --sensitivity and
  * --pareto ask for a table instead. */
 #include "driver.h"
+#include <zplan/hosted.h>
 #include <zplan/software.h>
 
 #include <stdio.h>
@@ -89,7 +90,7 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
     zp_add_size(run->arena, &table, spec, &size, zp_first_fit(&sizes));
     zp_page_last_row(&row, &table);
     zp_page_put(&row, stdout);
-    if (fflush(stdout) != 0) return ZP_EXIT_ERROR;
+    if (fflush(zp_stream(stdout)) != 0) return ZP_EXIT_ERROR;
   }
   zp_page_left_out(&last, &table);
   zp_show_sizes_legend(&last, &table);

@@ -80,7 +80,7 @@ int zp_cmd_report(zp_run_state *run) {
   if (run->options.profile) show_profile(run, profiled.profile, 0);
   if (!run->options.profile && !run->options.html && !run->options.trace) {
     zp_show_plan(run, plan, false, log);
-    if (profiled.profile) fputs("\n", stdout);
+    if (profiled.profile) zp_say(stdout, "\n");
     if (profiled.profile) show_profile(run, profiled.profile, SOME_ROWS);
   }
   if (file) zp_json_free(file);

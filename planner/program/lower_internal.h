@@ -89,8 +89,8 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
 int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, int64_t group, bool backward);
 /* Bytes that backward of attention on tensor cores takes: zpd_attention.facts. */
 int64_t zp_attention_facts_bytes(int64_t samples, int64_t heads, int64_t sequence);
-/* Bytes of scratch memory of attention where context ranks gather keys (attr.parts): what is merged of one sample. 0:
- * they do not. */
+/* Bytes of scratch memory of attention where context ranks gather keys (attr.parts): what is merged of one sample; in a
+ * ring what passes, too. 0: they do not. */
 int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers that update element by element: AdamW, Adam, SGD, Lion, Adan (formulas:
- * kernels/optimizer/optimizer_template.h).
- */
+ * kernels/optimizer/optimizer_template.h). */
 #include "optimizer.h"
 
 #include <stddef.h>

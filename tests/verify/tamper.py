@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
 CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "context_by=heads", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
 KEYS = ("examples/llama_tiny.dz", "--ranks", "2", "--set", "context=2", "--set", "context_by=keys", "--set", "zero=1")
+RING = ("examples/llama_tiny.dz", "--ranks", "3", "--set", "context=3", "--set", "context_by=ring", "--set", "zero=1", "--set", "model.S=192")
 ROUTED = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1", "--set", "model.capacity=dropless")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
@@ -36,6 +37,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "context=4", "--set", "shard=2", "--set", "zero=2"),
     CONTEXT,
     KEYS,
+    RING,
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")

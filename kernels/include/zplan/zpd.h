@@ -107,7 +107,9 @@ typedef struct zpd_merge {
   void *lse; /* `real` [rows, heads], or NULL */
   const void *from_lse;
   zpd_int rows, heads, hd, to_ld, from_ld;
-} zpd_merge; /* kernel zpd_merge_parts */
+  zpd_int to_wide, from_wide; /* 1: elements there are `real` */
+  zpd_int set;                /* 1: nothing is in `to` yet, and without log-sum-exps */
+} zpd_merge;                  /* kernel zpd_merge_parts */
 
 /* ---- positions by number: as zpk_gather and zpk_gather_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_gather_args {
@@ -247,8 +249,7 @@ typedef struct zpd_routing {
   const void *choices;       /* gate_grad: as zpk_routing has it */
   zpd_int ranks;
 } zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_count_choices (a block a sample, to out),
-                * zpd_count_load, zpd_dispatch, zpd_combine, zpd_combine_grad
-                */
+                * zpd_count_load, zpd_dispatch, zpd_combine, zpd_combine_grad */
 /* Which way a bias moves: 1 at experts that have more choices than the mean, -1 below it, 0 at it, for n experts from
  * `first` on. */
 typedef struct zpd_expert_load {
@@ -372,8 +373,7 @@ typedef struct zpd_update {
   void *m, *v;
   zpd_int count;
 } zpd_update; /* kernels zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an element,
-               * grid-stride
-               */
+               * grid-stride */
 
 /* Adafactor, of a tensor whose last two dimensions are rows and cols (a vector has one row): `count` elements that a
  * rank updates, from element `first` of its share on, which is blocks of `width` of the tensor's, the first at
@@ -453,6 +453,7 @@ typedef struct zpd_signs {
 /* 1-bit Adam with ZeRO 1: as zpk_add_to_error, zpk_pack_error, zpk_owner_update, zpk_apply_signs of the elements of
  * `update`, whose `weight` is that of all ranks and whose `param` is the owner's master copy or NULL; grad_scale is
  * zpk_add_to_error's scale. */
+/* Kernels zpd_add_to_error, zpd_pack_error, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride. */
 typedef struct zpd_owned {
   zpd_update update;
   float *error;        /* the worker's, or what the owner has more than the weights (NULL with a master copy) */
@@ -461,8 +462,7 @@ typedef struct zpd_owned {
   zpd_int blocks;      /* of a record */
   zpd_int first;       /* of them the one that the first element begins */
   zpd_int n;           /* owner: 0: momentum is new already */
-} zpd_owned; /* kernels zpd_add_to_error, zpd_pack_error, zpd_owner_update, zpd_apply_signs: a warp a block, grid-stride
-              */
+} zpd_owned;
 
 /* 1-bit LAMB: zpk_lamb_fresh, or where there are records zpk_lamb_owner, over all segments; the largest ratio in every
  * block of threads goes to updates.sums. */

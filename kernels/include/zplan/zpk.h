@@ -109,7 +109,7 @@ void zpk_spread_positions(zpk_dtype dtype, const void *dy, int64_t S, int64_t co
 
 /* ---- parts of results ---- */
 /* What attention has made for the same queries of two sets of keys, each with its log-sum-exp, becomes what it makes of
- * all of them, in `to` and lse. Without log-sum-exps: to += from. Tasks are the rows. */
+ * all of them, in `to` and lse. Without log-sum-exps: to += from, or with `set` to = from. Tasks are the rows. */
 typedef zpd_merge zpk_merge;
 void zpk_merge_parts(zpk_dtype dtype, const zpk_merge *m, int64_t begin, int64_t end);
 

@@ -201,6 +201,12 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 #define ZPR_MERGE_ALIGN 16
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);
+/* Attention of a context rank that has keys and values of its own positions alone, and meets those of the others one
+ * rank after the other (ring.c). Scratch has, each part at a multiple of ZPR_MERGE_ALIGN bytes, three times the rank's
+ * keys with its values; its queries in `real`; a sample's queries; forward log-sum-exps of these in `real`, backward
+ * three times the keys with the values, and these in `real`. */
+void zpr_attention_ring(zpr *c, const zpk_attention_args *args, void *scratch);
+void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_merge_parts(zpr *c, const zpk_merge *merge);
 /* Never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8

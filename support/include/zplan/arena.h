@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas: memory by lifetime. Everything a compiler phase makes lives in one arena and dies with it.
  * Memory from an arena is zeroed. Allocation never returns NULL: when the machine has no memory left
- * the process prints one line and exits with status 1 (the environment failed, nothing can go on). */
+ * the process prints one line and exits with status 1, or the call of another process ends (hosted.h). */
 #ifndef ZPLAN_ARENA_H
 #define ZPLAN_ARENA_H
 
@@ -32,6 +32,8 @@ zp_arena *zp_arena_new_alongside(const char *name, const zp_arena *other);
 /* May its budget hold so much more? Without one always. */
 bool zp_arena_has_room(const zp_arena *arena, size_t bytes);
 void zp_arena_free(zp_arena *arena);
+/* Frees the arenas that this thread has made since it was called with true. hosted.c calls it. */
+void zp_arenas_keep(bool on);
 
 /* Zeroed, aligned to 16 bytes. */
 void *zp_alloc(zp_arena *arena, size_t bytes);

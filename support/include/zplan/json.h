@@ -16,9 +16,9 @@ const char *zp_json_library(void); /* the version of Jansson */
 zp_json *zp_json_object(void);
 zp_json *zp_json_array(void);
 void zp_json_free(zp_json *root);
-/* Values that are made from here on stand in the arena and go with it, and no value is freed, until this is called with
- * NULL: one large value is made and forgotten in less work. For one thread. */
-void zp_json_make_in(zp_arena *arena);
+/* Values that this thread makes from here on stand in the arena and go with it, and no value is freed, until this is
+ * called with NULL: one large value is made and forgotten in less work. The arena before, NULL: none. */
+zp_arena *zp_json_make_in(zp_arena *arena);
 
 void zp_json_set_int(zp_json *object, const char *key, int64_t value);
 void zp_json_set_real(zp_json *object, const char *key, double value); /* NaN and infinities become null */

@@ -59,11 +59,13 @@ typedef struct zp_step {
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;         /* buffer index, -1 */
-  int row_chunks;        /* that sums over rows are made in; 0: there are none */
-  double flop, bytes;    /* work of one call */
-  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
-  double cost_s;         /* filled in by pricing */
+  int workspace;          /* buffer index, -1 */
+  int row_chunks;         /* that sums over rows are made in; 0: there are none */
+  double flop, bytes;     /* work of one call */
+  int64_t comm_elements;  /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  int64_t round_elements; /* of attention in a ring: what a rank passes on in a round, at most; 0 for others */
+  double cost_s;          /* filled in by pricing */
+  double alone_s;         /* the same of a ring: what it computes, without waiting for what is passed on */
 } zp_step;
 
 typedef struct zp_procedure {
@@ -377,6 +379,8 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange something in an expert group or a context group; in a context group? */
 bool zp_step_is_exchange(const zp_step *step);
 bool zp_step_is_of_context(const zp_step *step);
+/* Attention whose keys and values are passed on while it computes: its price is of both. */
+bool zp_step_is_ring(const zp_step *step);
 /* Bytes of one element of the collective that the step is. */
 int zp_step_element_bytes(const zp_lowered *lowered, const zp_step *step);
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a thread's call from another process replaces. */
+#include <zplan/arena.h>
+#include <zplan/hosted.h>
+#include <zplan/json.h>
+
+#include <assert.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static _Thread_local zp_hosted *current; /* NULL: this is the command */
+
+void zp_hosted_begin(zp_hosted *host) {
+  assert(host && host->out && host->err && !current);
+  host->descriptor = -1;
+  current = host;
+  zp_arenas_keep(true);
+}
+
+void zp_hosted_end(void) {
+  assert(current);
+  zp_hold_descriptor(-1);
+  zp_json_make_in(NULL);
+  zp_arenas_keep(false);
+  current = NULL;
+}
+
+bool zp_is_hosted(void) { return current != NULL; }
+
+bool zp_host_leaves(void) { return current && current->leave && *current->leave; }
+
+FILE *zp_stream(FILE *out) {
+  if (!current) return out;
+  return out == stdout ? current->out : out == stderr ? current->err : out;
+}
+
+void zp_hold_descriptor(int descriptor) {
+  if (!current) return;
+  if (descriptor < 0 && current->descriptor >= 0) close(current->descriptor);
+  current->descriptor = descriptor;
+}
+
+void zp_give_up(int status, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  if (current) {
+    current->status = status;
+    vsnprintf(current->why, sizeof current->why, format, args);
+    va_end(args);
+    longjmp(current->failed, 1);
+  }
+  fputs("error: ", stderr);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+  exit(status);
+}
