@@ -40,7 +40,7 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
   case ZP_ROLE_CARRY_IN: zp_lower_place_carried(l, b, ZP_AT_CARRY_IN, t->index); break;
   case ZP_ROLE_GRAD_IN: zp_lower_place_carried(l, b, ZP_AT_GRAD_IN, t->index); break;
   case ZP_ROLE_VALUE:
-    if (l->saved[tensor] && !l->recompute) {
+    if (l->saved[tensor] && l->operand[tensor] < 0 && !l->recompute) {
       b->place = ZP_AT_SAVED;
       b->offset = l->saved_offset[tensor];
     } else {
@@ -52,6 +52,11 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
 
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor) {
   if (buffer_of[tensor] >= 0) return buffer_of[tensor];
+  int kept = zp_lower_root(l, tensor);
+  if (l->reads_kept && l->operand[kept] >= 0) {
+    if (buffer_of[kept] < 0) buffer_of[kept] = zp_lower_operand_buffer(l, p, kept);
+    return buffer_of[tensor] = buffer_of[kept];
+  }
   const zp_tensor *t = &l->graph->tensors.data[tensor];
   zp_buffer b = {.name = t->name, .element = t->element, .base = -1, .tensor = tensor, .index = -1};
   b.rows = zp_shape_rows(&t->shape, l->lowered->microbatch);
@@ -194,6 +199,11 @@ static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const
   return buffers;
 }
 
+/* Is an operand of the weight's gradient there as its product reads it? */
+static bool reads_kept(const zp_lowering *l, const zp_node *node) {
+  return node->op == ZP_OP_MATMUL_WGRAD && l->reads_kept && l->operand[zp_lower_root(l, node->in.data[1])] >= 0;
+}
+
 void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
   step.in = buffers_of(l, p, buffer_of, &node->in);
@@ -223,6 +233,7 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   step.comm_elements = comm_elements(l, node);
   step.ring = ring_of(l, node);
   step.routed = is_routed(node);
+  step.reads_kept = reads_kept(l, node);
   zp_push(l->scratch, &p->steps, step);
 }
 
@@ -235,5 +246,6 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
       continue;
     }
     zp_lower_node(l, p, buffer_of, node);
+    if (!l->reads_kept) zp_lower_keep_operands(l, p, buffer_of, n);
   }
 }
