@@ -223,7 +223,7 @@ static void put_sums(const ring *x, void *to, int64_t to_ld) {
                        .set = 1});
 }
 
-/* The same rows in the opposite order; wide: of `real`. */
+/* Copies rows in the opposite order; wide: of `real`. */
 static void turn(const ring *x, char *to, const void *from, int64_t from_ld, int64_t rows, int64_t cols, bool wide) {
   merge(x, (zpk_merge){.to = to + (rows - 1) * cols * (wide ? x->real : x->elem),
                        .from = from,
