@@ -29,7 +29,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
     int64_t n = zp_choice_layers(c, s);
     zp_json_append_int(layers, n == ZP_ALL_LAYERS ? -1 : n);
   }
-  if (zp_context_ranks(c) > 1) zp_json_set_string(o, "context_by", c->by_keys ? "keys" : "heads");
+  if (zp_context_ranks(c) > 1) zp_json_set_string(o, "context_by", zp_context_by_name(c->context_by));
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);

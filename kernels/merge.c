@@ -8,6 +8,7 @@
 
 void zpk_merge_parts(zpk_dtype dtype, const zpk_merge *m, int64_t begin, int64_t end) {
   assert(dtype <= ZPK_F16 && m->heads >= 1 && m->hd >= 1 && (m->lse != NULL) == (m->from_lse != NULL));
+  assert(!m->set || !m->lse);
   assert(begin >= 0 && begin <= end && end <= m->rows);
   ZPK_BY_DTYPE(dtype, merge_parts, m, begin, end);
 }

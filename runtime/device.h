@@ -67,6 +67,22 @@ int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64
 void zpr_copy_wait(zpr *c, int64_t ticket);
 void zpr_copy_before(zpr *c, int64_t ticket);
 
+/* Bytes from this member of the context group to another one and from a third, alongside what the device computes. At
+ * most one with the number i, 0 or 1, is under way. Starts when the work that the device has been given is done; until
+ * the wait nothing writes what goes out or reads what comes in. Collective over the context group. */
+enum { ZPR_TRANSFERS = 2 };
+typedef struct zpr_transfer {
+  int to, from; /* members */
+  const void *out;
+  void *in;
+  int64_t out_bytes, in_bytes;
+} zpr_transfer;
+void zpr_transfer_start(zpr *c, int i, const zpr_transfer *t);
+void zpr_transfer_wait(zpr *c, int i);
+/* On memory of the host. */
+void zpr_host_transfer_start(zpr *c, int i, const zpr_transfer *t);
+void zpr_host_transfer_wait(zpr *c, int i);
+
 /* sum[i] += x[i], gradients both. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 /* Additions to sums in bf16, rounded stochastically (zplan/zpd.h); such sums in f32. */

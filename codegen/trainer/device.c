@@ -80,7 +80,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (extras.decode) zp_buf_line(&out, "#define ZPD_DECODE /* attention of a few queries */");
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   put_attention_options(&out, plan->spec->model,
-                        zp_context_ranks(&plan->program->choice) > 1 && plan->program->choice.by_keys);
+                        zp_context_ranks(&plan->program->choice) > 1 && plan->program->choice.context_by);
   put_operations(&out, plan->spec->model);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");

@@ -159,7 +159,8 @@ static void emit_shape(zp_emit *e, int losses) {
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
   if (zp_context_ranks(c) > 1) zp_buf_line(out, "    .context = CONTEXT, .shared_inputs = %uu,", shared_inputs(e));
-  if (zp_context_ranks(c) > 1 && c->by_keys) zp_buf_line(out, "    .context_by_keys = true,");
+  if (zp_context_ranks(c) > 1 && c->context_by) zp_buf_line(out, "    .context_by_keys = true,");
+  if (zp_context_ranks(c) > 1 && c->context_by == ZP_BY_RING) zp_buf_line(out, "    .context_ring = true,");
   if (c->shard > 0) zp_buf_line(out, "    .shard = SHARD,");
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");

@@ -76,7 +76,8 @@ void zp_megatron_parallel(zp_megatron *m) {
   PUT_INT(PIPELINE, c->pipeline);
   if (zp_context_ranks(c) > 1) {
     PUT_INT(CONTEXT, c->context);
-    PUT_TEXT(CONTEXT_COMM, c->by_keys ? "all_gather" : "a2a"); /* as in the plan */
+    static const char *const comm[ZP_CONTEXT_BY_COUNT] = {"a2a", "all_gather", "p2p"}; /* as in the plan */
+    PUT_TEXT(CONTEXT_COMM, comm[c->context_by]);
   }
   const char *layout = zp_megatron_layout(e);
   if (c->pipeline > 1 && layout) PUT_TEXT(LAYOUT, layout);

@@ -8,9 +8,17 @@
  * share of the capacity; only the balancing loss counts the choices of whole samples.
  * By keys, queries stay where they are, and keys and values of all positions are gathered as one head (Llama 3, arXiv
  * 2407.21783, section 3.3.2). So that causal ranks compute alike, a sample is cut into twice as many stretches as there
- * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; `parts` says so to what follows positions. */
+ * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; `parts` says so to what follows positions.
+ * In a ring they have the same stretches, and keys and values are passed on while attention computes (arXiv
+ * 2310.01889): attention has its own ones as operands. */
 #include <assert.h>
 #include "graph_internal.h"
+
+const char *zp_context_by_name(zp_context_by by) {
+  static const char *const names[ZP_CONTEXT_BY_COUNT] = {"heads", "keys", "ring"};
+  assert(by >= ZP_BY_HEADS && by < ZP_CONTEXT_BY_COUNT);
+  return names[by];
+}
 
 /* What of a tensor the rank has. */
 typedef enum held {
@@ -25,7 +33,7 @@ typedef struct divider {
   zp_graph *to;
   int tensor; /* ranks that share the heads */
   int64_t parts;
-  bool by_keys;
+  zp_context_by by;
   held *held;
   int *there;               /* per tensor of HELD_POSITIONS: its heads at all positions, -1: nobody wanted them yet */
   int64_t *slots;           /* per slot number and tensor of HELD_SLOTS: slots of an expert for the rank's positions, */
@@ -47,10 +55,11 @@ static bool divide(divider *d, int tensor) {
   if (positions % d->parts)
     return refuse(d, zp_format(d->to->arena, "context %lld does not divide the %lld positions of `%s`",
                                (long long)d->parts, (long long)positions, t->name));
-  if (d->by_keys && positions % (2 * d->parts))
-    return refuse(d, zp_format(d->to->arena,
-                               "context %lld by keys needs %lld equal stretches of the %lld positions of `%s`",
-                               (long long)d->parts, 2 * (long long)d->parts, (long long)positions, t->name));
+  if (d->by && positions % (2 * d->parts))
+    return refuse(d,
+                  zp_format(d->to->arena, "context %lld by %s needs %lld equal stretches of the %lld positions of `%s`",
+                            (long long)d->parts, zp_context_by_name(d->by), 2 * (long long)d->parts,
+                            (long long)positions, t->name));
   if (t->split_dim == 1) t->full_dim /= d->parts;
   zp_shape_resize(d->to->arena, &t->shape, 1, positions / d->parts);
   d->held[tensor] = HELD_POSITIONS;
@@ -159,15 +168,16 @@ static bool add_attention_to_keys(divider *d, const zp_node *node) {
   zp_node copy = *node;
   const char *asks = asks_positions(node);
   if (asks)
-    return refuse(
-        d, zp_format(d->to->arena, "context by keys does not divide attention with %s (`%s`)", asks, node->name));
+    return refuse(d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)",
+                               zp_context_by_name(d->by), asks, node->name));
   copy.in = (zp_ints){0};
   for (int i = 0; i < 3; i++) {
     int tensor = node->in.data[i];
     if (!heads_divide(d, node, tensor, d->parts)) return false;
-    zp_push(d->to->arena, &copy.in, i == 0 ? tensor : heads_of(d, node, tensor, 1));
+    zp_push(d->to->arena, &copy.in, i == 0 || d->by == ZP_BY_RING ? tensor : heads_of(d, node, tensor, 1));
   }
   copy.attr.parts = d->parts;
+  copy.attr.ring = d->by == ZP_BY_RING;
   zp_graph_add_node(d->to, copy);
   return divide(d, node->out.data[0]) && divide(d, node->out.data[1]);
 }
@@ -178,7 +188,7 @@ static bool add_attention(divider *d, const zp_node *node) {
   int o = node->out.data[0], lse = node->out.data[1];
   if (node->attr.cross) return refuse(d, "context does not divide attention to another sequence");
   if (node->attr.max_distance > 0) return refuse(d, "context does not divide attention with a relative bias");
-  if (d->by_keys) return add_attention_to_keys(d, node);
+  if (d->by) return add_attention_to_keys(d, node);
   if (heads % d->parts)
     return refuse(d,
                   zp_format(d->to->arena, "context %lld does not divide the %lld heads of `%s`%s", (long long)d->parts,
@@ -219,7 +229,7 @@ static bool add_rope(divider *d, const zp_node *node) {
   int x = node->in.data[0], y = node->out.data[0];
   if (d->held[x] != HELD_POSITIONS)
     return refuse(d, zp_format(d->to->arena, "`%s` turns something without positions", node->name));
-  if (d->by_keys) {
+  if (d->by) {
     copy.attr.parts = d->parts;
     zp_graph_add_node(d->to, copy);
     return divide(d, y);
@@ -333,9 +343,9 @@ static bool divide_table(divider *d, const zp_node *node, int tensor) {
   zp_tensor *t = &d->to->tensors.data[tensor];
   if (t->role != ZP_ROLE_PARAM || t->shape.rank != 2 || !zp_op_has(node->op, ZP_FLAG_ELEMENTWISE)) return true;
   if (t->position_parts > 0) return true; /* a second use */
-  if (d->by_keys)
-    return refuse(d, zp_format(d->to->arena, "context by keys does not divide `%s`, which has a row for every position",
-                               t->name));
+  if (d->by)
+    return refuse(d, zp_format(d->to->arena, "context by %s does not divide `%s`, which has a row for every position",
+                               zp_context_by_name(d->by), t->name));
   if (t->split_dim == 0)
     return refuse(
         d, zp_format(d->to->arena, "`%s` has a row for every position, which `sequence` divides already", t->name));
@@ -372,8 +382,9 @@ static bool keeps_positions(const zp_node *node) {
 
 static bool add_rows(divider *d, const zp_node *node) {
   bool some = false;
-  if (d->by_keys && node->op == ZP_OP_DROPOUT && node->attr.rate > 0)
-    return refuse(d, zp_format(d->to->arena, "context by keys does not go with dropout (`%s`)", node->name));
+  if (d->by && node->op == ZP_OP_DROPOUT && node->attr.rate > 0)
+    return refuse(d, zp_format(d->to->arena, "context by %s does not go with dropout (`%s`)", zp_context_by_name(d->by),
+                               node->name));
   if (!keeps_positions(node))
     return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s), which mixes positions", node->name,
                                zp_op_name(node->op)));
@@ -417,9 +428,10 @@ static bool add_node(divider *d, const zp_node *node) {
   return add_rows(d, node);
 }
 
-zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, bool by_keys, const char **reason) {
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, zp_context_by by,
+                                    const char **reason) {
   assert(zp_graph_is_forward(graph) && tensor >= 1 && parts >= 1 && reason);
-  divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts, .by_keys = by_keys};
+  divider d = {.from = graph, .to = zp_graph_copy_tensors(graph), .tensor = tensor, .parts = parts, .by = by};
   d.held = ZP_NEW_ARRAY(graph->arena, held, graph->tensors.len);
   d.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
   d.slots = ZP_NEW_ARRAY(graph->arena, int64_t, graph->tensors.len);

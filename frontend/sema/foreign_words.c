@@ -6,13 +6,10 @@
 #include <zplan/sema.h>
 
 #define CONTEXT "ranks that share the positions of a sample are `context = 2`, in the `plan` block"
-#define RING                                                                                                           \
-  "there is no ring (p2p): `context = 2` in the `plan` block divides the positions, and `context_by = \"keys\"` "      \
-  "gathers "                                                                                                           \
-  "keys and values"
+#define RING "a ring (p2p) is `context_by = \"ring\"` with `context = 2`, in the `plan` block"
 #define CONTEXT_BY                                                                                                     \
-  "what context ranks exchange is `context_by = \"heads\"` (a2a, Ulysses) or `\"keys\"` (all_gather), in the `plan` "  \
-  "block"
+  "what context ranks exchange is `context_by = \"heads\"` (a2a, Ulysses) `\"keys\"` (all_gather) or `\"ring\"` "      \
+  "(p2p), in the `plan` block"
 #define SEQUENCE                                                                                                       \
   "norms split along the sequence over tensor ranks are `sequence = true`, in the `plan` block; ranks that share the " \
   "positions of a sample are `context = 2`"

@@ -5,12 +5,16 @@
 
 #include "zpd_device.h"
 
+/* Element i of rows that are `real`, or not. */
+ZPD_DEVICE real zpd_merge_get(const void *x, zpd_int wide, zpd_int i) {
+  return wide ? ((const real *)x)[i] : (real)((const elem *)x)[i];
+}
+
 /* A block a row; all heads' weights are taken before one of their log-sum-exps is written. */
 ZPD_KERNEL(zpd_merge_parts, zpd_merge) {
   for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const zpd_int cols = a.heads * a.hd;
-    elem *to = (elem *)a.to + row * a.to_ld;
-    const elem *from = (const elem *)a.from + row * a.from_ld;
+    const zpd_int to = row * a.to_ld, from = row * a.from_ld;
     real *lse = (real *)a.lse + (a.lse ? row * a.heads : 0);
     const real *other = (const real *)a.from_lse + (a.lse ? row * a.heads : 0);
     for (zpd_int j = threadIdx.x; j < cols; j += ZPD_FLAT_THREADS) {
@@ -21,7 +25,12 @@ ZPD_KERNEL(zpd_merge_parts, zpd_merge) {
         const real all = x + y;
         x /= all, y /= all;
       }
-      to[j] = x * (real)to[j] + y * (real)from[j];
+      const real more = y * zpd_merge_get(a.from, a.from_wide, from + j);
+      const real sum = (a.set ? 0 : x * zpd_merge_get(a.to, a.to_wide, to + j)) + more;
+      if (a.to_wide)
+        ((real *)a.to)[to + j] = sum;
+      else
+        ((elem *)a.to)[to + j] = sum;
     }
     __syncthreads();
     if (!a.lse) continue;

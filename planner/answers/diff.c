@@ -51,7 +51,7 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_number(arena, &out, "tensor", c->tensor);
   add_number(arena, &out, "pipeline", c->pipeline);
   add_number(arena, &out, "context", zp_context_ranks(c));
-  if (zp_context_ranks(c) > 1) add(arena, &out, "context_by", c->by_keys ? "keys" : "heads");
+  if (zp_context_ranks(c) > 1) add(arena, &out, "context_by", zp_context_by_name(c->context_by));
   add_number(arena, &out, "data", zp_replicas(c));
   add_number(arena, &out, "expert", zp_expert_ranks(c));
   add_number(arena, &out, "shard", zp_shards_state(c) ? zp_shard_ranks(c) : 1);

@@ -57,7 +57,7 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
     if (zp_choice_mode(a, s) != zp_choice_mode(b, s) || zp_choice_layers(a, s) != zp_choice_layers(b, s)) return false;
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data &&
          zp_context_ranks(a) == zp_context_ranks(b) && a->zero == b->zero && a->schedule == b->schedule &&
-         chunks_of(a) == chunks_of(b) && a->by_keys == b->by_keys && a->sequence == b->sequence &&
+         chunks_of(a) == chunks_of(b) && a->context_by == b->context_by && a->sequence == b->sequence &&
          a->compress == b->compress && a->fine == b->fine && a->microbatch == b->microbatch &&
          zp_loss_chunks(a) == zp_loss_chunks(b) && a->order == b->order;
 }

@@ -87,6 +87,36 @@ static double halves_s(const own *o, const zp_step *step, zp_attention_shape sha
   return seconds + 2 * own_s + zp_cost_memory_bound(o->machine, merged, 0);
 }
 
+/* Keys of a rank after the other: of its own each stretch sees half of its own ones, and the late one the early ones;
+ * of the others' both stretches see one, or the late one sees both, which is as much. Every round's results are merged
+ * in f32, and what comes and goes is packed. */
+static double rounds_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
+  enum { ROUND_CALLS = 2 };
+  const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);
+  int64_t samples = o->lowered->microbatch, stretch = q->dim[1] / 2, ranks = step->node->attr.parts;
+  int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
+  double rounds = (double)ranks, queries = (double)zp_shape_elements(q, samples),
+         keys = 2 * (double)zp_shape_elements(k, samples);
+  double merged = rounds * queries * (2.0 * real + elem) + queries * (real + elem) + 2 * keys * elem;
+  if (backward) merged += rounds * keys * (2.0 * real + elem);
+  bool causal = shape.causal;
+  zp_attention_shape own_keys = shape;
+  own_keys.sequence = stretch, own_keys.keys = 0;
+  shape.causal = false, shape.sequence = causal ? stretch : q->dim[1], shape.keys = stretch;
+  zp_kernel_work one;
+  double calls = (double)(ROUND_CALLS * ranks - causal);
+  double seconds = calls * zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
+  o->work->launches = (int)(calls * o->work->launches * (double)samples);
+  o->work->flop *= calls, o->work->bytes *= calls;
+  if (causal) {
+    seconds += 2 * zp_cost_tensor_attention(o->machine, &own_keys, backward, &one);
+    o->work->launches += 2 * one.launches * (int)samples;
+    o->work->flop += 2 * one.flop, o->work->bytes += 2 * one.bytes;
+  }
+  o->work->bytes += merged;
+  return seconds + zp_cost_memory_bound(o->machine, merged, 0);
+}
+
 static double products_s(const own *o, const zp_step *step, bool backward) {
   const zp_op_attr *attr = &step->node->attr;
   if (o->tensor_head == 0)
@@ -104,6 +134,7 @@ static double products_s(const own *o, const zp_step *step, bool backward) {
                               .window = attr->window,
                               .keys = attr->cross ? in_shape(o, step, 1)->dim[1] : 0,
                               .sums_bias = backward && step->sums.len > 0};
+  if (attr->ring) return rounds_s(o, step, shape, backward);
   if (attr->parts > 1) return halves_s(o, step, shape, backward);
   return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);
 }

@@ -39,13 +39,24 @@ static zp_product_kind kind_of(const zp_node *node, bool forward) {
 
 /* CPU ranks round operands of 8 bits, a tile of an operand for every tile of the result that it goes into. The casts of
  * GPUs are the profile's (software/). */
-static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k) {
-  if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
-  double elements = m * k * ceil(n / ZPK_PRODUCT_N) + k * n * ceil(m / ZPK_PRODUCT_M);
+static double rounded_s(const pricer *p, double elements) {
   return elements * zp_cost_constant(ZP_COST_CPU_FLOAT8) / p->machine->flop_per_s;
 }
 
-static double matmul_s(const pricer *p, const zp_node *node) {
+/* kept: the second operand is there in 8 bits. */
+static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k, bool kept) {
+  if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
+  return rounded_s(p, m * k * ceil(n / ZPK_PRODUCT_N) + (kept ? 0 : k * n * ceil(m / ZPK_PRODUCT_M)));
+}
+
+/* An operand is rounded once; other programs cast it with what the product of forward reads. */
+static double keep_operand_s(const pricer *p, const zp_step *step) {
+  if (!p->machine->node->device.is_cpu) return 0;
+  return zp_cost_row_kernel(p->machine, step->bytes, 0, false) + rounded_s(p, (double)step->elements);
+}
+
+static double matmul_s(const pricer *p, const zp_step *step) {
+  const zp_node *node = step->node;
   int eb = p->lowered->compute_bytes;
   double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
   double a = (double)zp_shape_cols(in_shape(p, node, 0)), b;
@@ -53,11 +64,11 @@ static double matmul_s(const pricer *p, const zp_node *node) {
     b = (double)zp_shape_cols(in_shape(p, node, 1));
     bool turned = !node->attr.trans && p->machine->node->device.measured; /* only there it makes a difference */
     return zp_cost_product(p->machine, ZP_PRODUCT_TN, 1, turned ? b : a, turned ? a : b, rows, eb) +
-           rounding_s(p, node, a, b, rows);
+           rounding_s(p, node, a, b, rows, step->reads_kept);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
   return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb) +
-         rounding_s(p, node, rows, b, a);
+         rounding_s(p, node, rows, b, a, false);
 }
 
 /* Products of all experts. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
@@ -83,7 +94,7 @@ static double grouped_s(const pricer *p, const zp_node *node) {
 }
 
 static double attention_s(const pricer *p, const zp_step *step) {
-  double sequence = (double)in_shape(p, step->node, 1)->dim[1], head = (double)step->node->attr.head_size;
+  double sequence = (double)zp_attention_positions(p->graph, step->node), head = (double)step->node->attr.head_size;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
   double flop = zp_cost_dropped_flop(step->flop, step->node->attr.rate, head, backward);
@@ -100,7 +111,32 @@ static double exchange_s(const pricer *p, const zp_step *step, double bytes) {
   return zp_cost_all_to_all(&p->exchange.context, bytes) + zp_cost_memory_bound(p->machine, 2 * bytes, 0);
 }
 
+/* What a rank passes to the one `places` after it, in either direction. Of a node go out those of so many members. */
+static double passed_s(const zp_group_link *link, int places, double bytes) {
+  double crossing = fmin(fmin(places, link->n - places), link->fullest);
+  double local_s = link->local_latency_s + bytes / link->local_bytes_per_s;
+  double network_s = link->nodes > 1 ? link->network_latency_s + crossing * bytes / link->network_bytes_per_s : 0;
+  return fmax(local_s, network_s);
+}
+
+/* Attention computes as much in every round, with the keys of one rank, while those of the next one come. Backward the
+ * gradients of a round go back in the next one, before the keys that come in it, and the last ones with nothing left to
+ * compute. Rank r - i is met in round i (runtime/ring.c). */
+static double ring_wait_s(const pricer *p, const zp_step *step) {
+  const zp_group_link *link = &p->exchange.context;
+  double bytes = (double)step->round_elements * p->lowered->compute_bytes, computed = step->alone_s / link->n,
+         waits = 0;
+  bool backward = step->op == ZP_OP_ATTENTION_GRAD;
+  for (int round = 0; round < link->n; round++) {
+    double moved = round + 1 < link->n ? passed_s(link, round + 1, bytes) : 0;
+    if (backward && round > 1) moved += passed_s(link, round - 1, bytes);
+    waits += fmax(0, moved - computed);
+  }
+  return waits + (backward ? passed_s(link, link->n - 1, bytes) : 0);
+}
+
 static double comm_s(const pricer *p, const zp_step *step) {
+  if (zp_step_is_ring(step)) return step->alone_s + ring_wait_s(p, step);
   bool choices = step->op == ZP_OP_GATHER_CHOICES;
   const zp_group_link *link = choices ? &p->exchange.context : &p->tensor_link;
   double elements = (double)step->comm_elements, ranks = link->n;
@@ -125,10 +161,11 @@ static double summed_s(const pricer *p, const zp_step *step, double product_s) {
 
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
+  if (step->kind == ZP_STEP_KEEP_OPERAND) return keep_operand_s(p, step);
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
-  case ZP_CLASS_MATMUL: return summed_s(p, step, matmul_s(p, step->node));
+  case ZP_CLASS_MATMUL: return summed_s(p, step, matmul_s(p, step));
   case ZP_CLASS_GROUPED: return summed_s(p, step, grouped_s(p, step->node));
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
   default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);
@@ -148,6 +185,11 @@ static bool is_product(const zp_step *step) {
   return class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_ATTENTION;
 }
 
+static double with_transfers_s(const pricer *p, zp_step *step) {
+  step->alone_s = step->cost_s;
+  return comm_s(p, step);
+}
+
 static void price_procedure(const pricer *p, zp_procedure *procedure) {
   procedure->cost_s = procedure->product_flop = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
@@ -155,6 +197,7 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
     step->cost_s = step->hands_on                     ? 0 /* once a chunk: moves/stream_ends.c */
                    : p->own && !zp_cost_is_comm(step) ? own_step_s(p, step)
                                                       : step_s(p, step);
+    if (zp_step_is_ring(step) && !p->machine->cluster->software) step->cost_s = with_transfers_s(p, step);
     procedure->cost_s += step->cost_s;
     if (is_product(step)) procedure->product_flop += step->flop;
   }
@@ -172,7 +215,7 @@ static void sum_kinds(zp_segment_program *segment) {
     for (int i = 0; i < both[k]->steps.len; i++) {
       const zp_step *step = &both[k]->steps.data[i];
       if (zp_step_is_exchange(step))
-        *seconds_of_exchange(segment, step) += step->cost_s;
+        *seconds_of_exchange(segment, step) += step->cost_s - step->alone_s;
       else if (zp_cost_is_comm(step))
         segment->comm_s += step->cost_s;
       if (k == 1 && step->deferred) segment->weights_s += step->cost_s;
@@ -192,7 +235,7 @@ static void price_exchanges(const pricer *p, zp_segment_program *segment) {
       bool exchange = step && zp_step_is_exchange(step);
       double seconds = exchange ? comm_s(p, step) : all[k]->seconds[i];
       all[k]->cost_s += seconds;
-      if (exchange && k < 2) *seconds_of_exchange(segment, step) += seconds;
+      if (exchange && k < 2) *seconds_of_exchange(segment, step) += seconds - step->alone_s;
     }
   }
 }
@@ -204,6 +247,19 @@ static void price_steps(pricer *p, zp_segment_program *segment) {
   price_procedure(p, &segment->backward);
   price_procedure(p, &segment->split);
   price_procedure(p, &segment->loss);
+}
+
+/* Adds transfers to the prices that the attention of another program has. */
+static void add_transfers(const pricer *p, zp_segment_program *segment) {
+  zp_procedure *all[] = {&segment->forward, &segment->backward, &segment->split};
+  for (int k = 0; k < 3; k++)
+    for (int i = 0; i < all[k]->steps.len; i++) {
+      zp_step *step = &all[k]->steps.data[i];
+      if (!zp_step_is_ring(step)) continue;
+      all[k]->cost_s -= step->cost_s;
+      step->cost_s = with_transfers_s(p, step);
+      all[k]->cost_s += step->cost_s;
+    }
 }
 
 void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
@@ -220,6 +276,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
     else
       price_steps(&p, &lowered->segments[i]);
   if (software) zp_software_price(lowered, machine, software, &p.tensor_link, &p.exchange.expert);
+  for (int i = 0; i < lowered->n_segments && software; i++) add_transfers(&p, &lowered->segments[i]);
   for (int i = 0; i < lowered->n_segments; i++)
     if (!lowered->segments[i].packed) sum_kinds(&lowered->segments[i]);
 }

@@ -31,7 +31,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   if (p->spec->train.rounds_sums) hash = zp_hash(hash, &p->spec->train.rounds_sums, sizeof p->spec->train.rounds_sums);
   if (p->lowered->sum_bytes < p->lowered->grad_bytes) hash = zp_hash(hash, "gradient_sums", 13);
   if (zp_context_ranks(c) > 1) hash = zp_hash(hash, &c->context, sizeof c->context);
-  if (zp_context_ranks(c) > 1 && c->by_keys) hash = zp_hash(hash, "keys", 4);
+  if (zp_context_ranks(c) > 1 && c->context_by) hash = zp_hash(hash, zp_context_by_name(c->context_by), 4);
   if (c->shard > 0) hash = zp_hash(hash, &c->shard, sizeof c->shard);
   if (c->loss_chunks > 1) hash = zp_hash(hash, &c->loss_chunks, sizeof c->loss_chunks);
   for (int s = 0; s < c->pipeline && c->stage_recompute; s++)

@@ -102,8 +102,10 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->loss_chunks = loss_chunks > 1 ? (int)loss_chunks : 0;
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
   const char *by = zp_json_get_string(json, "context_by", "heads"); /* older files do not say */
-  c->by_keys = strcmp(by, "keys") == 0;
-  if (!c->by_keys && strcmp(by, "heads") != 0) return false;
+  int way = ZP_CONTEXT_BY_COUNT - 1;
+  while (way >= 0 && strcmp(by, zp_context_by_name((zp_context_by)way)) != 0) way--;
+  if (way < 0) return false;
+  c->context_by = (zp_context_by)way;
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
   const char *cut = zp_json_get_string(json, "cut", "layer");

@@ -51,7 +51,7 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", zp_chunks(c));
   set_recompute(o, c);
-  if (zp_context_ranks(c) > 1) zp_json_set_string(o, "context_by", c->by_keys ? "keys" : "heads");
+  if (zp_context_ranks(c) > 1) zp_json_set_string(o, "context_by", zp_context_by_name(c->context_by));
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));

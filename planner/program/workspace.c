@@ -40,13 +40,26 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
   return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
+/* In a ring: keys and values of three ranks, sums of queries, what one call makes of a sample's; backward gradients
+ * that go to two ranks and come from one, and sums of these. */
+static int64_t ring_bytes(const zp_lowering *l, const zp_shape *q, const zp_shape *k, int64_t heads, bool backward) {
+  enum { ALIGN = 16, RANKS = 3 };
+  int64_t elem = l->lowered->compute_bytes, real = l->lowered->stat_bytes, samples = l->lowered->microbatch;
+  int64_t queries = q->dim[1] * q->dim[2], keys = 2 * samples * k->dim[1] * k->dim[2];
+  int64_t piece = zp_round_up(keys * elem, ALIGN);
+  int64_t bytes = RANKS * piece + zp_round_up(samples * queries * real, ALIGN) + zp_round_up(queries * elem, ALIGN);
+  return bytes +
+         (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN) : zp_round_up(q->dim[1] * heads * real, ALIGN));
+}
+
 /* Room for half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of
  * these queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
 int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
   enum { ALIGN = 16 };
-  if (node->attr.parts <= 1 || !node->attr.causal) return 0; /* one call is enough */
   const zp_shape *q = &l->graph->tensors.data[node->in.data[0]].shape,
                  *k = &l->graph->tensors.data[node->in.data[1]].shape;
+  if (node->attr.ring) return ring_bytes(l, q, k, node->attr.heads, backward);
+  if (node->attr.parts <= 1 || !node->attr.causal) return 0; /* one call is enough */
   int64_t rows = q->dim[1] / 2, elem = l->lowered->compute_bytes;
   int64_t queries = zp_round_up(rows * q->dim[2] * elem, ALIGN);
   if (!backward) return queries + zp_round_up(rows * node->attr.heads * l->lowered->stat_bytes, ALIGN);

@@ -287,14 +287,14 @@ static void check_gradient_sums(zp_verifier *v, const zp_json *json) {
 
 /* Equal shares of the positions of everything that flows between segments. */
 static bool positions_divide(zp_verifier *v) {
-  int64_t context = v->choice.context, stretches = v->choice.by_keys ? 2 * context : context;
+  int64_t context = v->choice.context, stretches = v->choice.context_by ? 2 * context : context;
   for (int s = 0; s < v->spec->model->segments.len && context > 1; s++) {
     const zp_graph *g = v->spec->model->segments.data[s].graph;
     for (int i = 0; i < g->carry_in.len; i++) {
       const zp_tensor *t = &g->tensors.data[g->carry_in.data[i]];
       if (t->shape.rank == 3 && t->shape.dim[1] % stretches == 0) continue;
       zp_find(v, "context %lld does not divide the positions of `%s`%s", (long long)context, t->name,
-              v->choice.by_keys ? " into two stretches a rank" : "");
+              v->choice.context_by ? " into two stretches a rank" : "");
       return false;
     }
   }

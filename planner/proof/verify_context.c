@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges of a context group, counted from the model: attention sees all positions of some heads, and what it makes
  * goes back; by keys, it sees keys and values of all positions, once more in backward, and their gradients come back as
- * sums. A gate with a balancing loss gets the choices of whole samples. Without context groups there are none. */
+ * sums; in a ring attention itself passes them on (verify_procedures.c counts its elements). A gate with a balancing
+ * loss gets the choices of whole samples. Without context groups there are none. */
 #include "verify_internal.h"
 
 #include <string.h>
@@ -24,16 +25,17 @@ static wanted wanted_of(zp_verifier *v, const zp_graph *g) {
   bool *seen = ZP_NEW_ARRAY(v->arena, bool, g->tensors.len + 1);
   for (int n = 0; n < g->nodes.len; n++) {
     const zp_node *node = &g->nodes.data[n];
-    w.attends |= node->op == ZP_OP_ATTENTION;
-    w.results += node->op == ZP_OP_ATTENTION && !v->choice.by_keys;
+    w.attends |= node->op == ZP_OP_ATTENTION && v->choice.context_by != ZP_BY_RING;
+    w.results += node->op == ZP_OP_ATTENTION && !v->choice.context_by;
     w.gates += node->op == ZP_OP_TOP_K_GATE && node->attr.balance > 0;
-    for (int i = v->choice.by_keys; i < 3 && node->op == ZP_OP_ATTENTION; i++) {
-      int source = v->choice.by_keys ? node->in.data[i] : source_of(g, node->in.data[i]);
+    bool spreads = node->op == ZP_OP_ATTENTION && v->choice.context_by != ZP_BY_RING;
+    for (int i = v->choice.context_by == ZP_BY_KEYS; i < 3 && spreads; i++) {
+      int source = v->choice.context_by ? node->in.data[i] : source_of(g, node->in.data[i]);
       w.sources += !seen[source];
       seen[source] = true;
     }
   }
-  w.again = v->choice.by_keys ? w.sources : w.results;
+  w.again = v->choice.context_by ? w.sources : w.results;
   return w;
 }
 
@@ -62,7 +64,7 @@ static void check_sides(zp_verifier *v, const char *segment, const zp_json *buff
   const zp_json *own = spread ? in : out, *all = spread ? out : in;
   int64_t cols = zp_times(zp_claim(all, "cols"), n), own_cols = zp_claim(own, "cols");
   if (zp_claim(all, "rows") != zp_times(zp_claim(own, "rows"), n) || own_cols < 1 || cols < own_cols ||
-      cols % own_cols != 0 || (v->choice.by_keys && zp_claim(all, "cols") != own_cols))
+      cols % own_cols != 0 || (v->choice.context_by && zp_claim(all, "cols") != own_cols))
     zp_find(v, "segment `%s`: `%s` does not exchange heads of %lld positions and %lld columns with %lld ranks", segment,
             zp_json_get_string(step, "name", ""), (long long)zp_claim(own, "rows"), (long long)own_cols, (long long)n);
 }

@@ -15,6 +15,7 @@ typedef struct procedure {
   zp_verifier *v;
   const char *name; /* "h forward" */
   const zp_json *buffers, *steps, *segment;
+  const zp_graph *graph; /* of the model */
   bool backward;
   int n;
   live *range;        /* per buffer; of the base for views */
@@ -47,6 +48,10 @@ static int64_t element_bytes(const zp_verifier *v, const zp_json *buffer) {
   return strcmp(element, "stat") == 0 ? v->stat_bytes : v->compute_bytes;
 }
 
+static bool is_operand(const zp_json *buffer) {
+  return strcmp(zp_json_get_string(buffer, "element", ""), "operand") == 0;
+}
+
 /* Elements from the first to past the last one. */
 static int64_t span_of(const zp_json *b) {
   return zp_times(zp_claim(b, "rows") - 1, zp_claim(b, "ld")) + zp_claim(b, "cols");
@@ -77,6 +82,27 @@ static bool is_kept_shard(const procedure *p, const zp_json *b) {
          zp_claim(p->segment, "carry_kept_elements") < zp_claim_own(p->segment);
 }
 
+/* Numbers of 8 or 4 bits, then their scales: a byte for 128, 32 or 16 numbers of a column, or four bytes for all. */
+static int64_t operand_bytes(const zp_verifier *v, int64_t rows, int64_t cols) {
+  zp_precision precision = v->spec->train.precision;
+  int64_t numbers = zp_times(rows, cols), group = precision == ZP_PREC_MIXED_FP8_BLOCK ? 128
+                                                  : precision == ZP_PREC_MIXED_MXFP8   ? 32
+                                                  : precision == ZP_PREC_MIXED_NVFP4   ? 16
+                                                                                       : 0;
+  return (precision == ZP_PREC_MIXED_NVFP4 ? (numbers + 1) / 2 : numbers) +
+         (group > 0 ? zp_times((rows + group - 1) / group, cols) : 4);
+}
+
+static void check_operand(procedure *p, const zp_json *b) {
+  int64_t wanted = operand_bytes(p->v, zp_claim(b, "rows"), zp_claim(b, "cols"));
+  if (!zp_precision_recipe(p->v->spec->train.precision) || !is_at(b, "saved") ||
+      zp_claim(b, "ld") != zp_claim(b, "cols"))
+    zp_find(p->v, "%s: `%s` cannot be kept as an operand of products", p->name, name_of(b));
+  else if (zp_claim(b, "bytes") != wanted)
+    zp_find(p->v, "%s: operand `%s` is kept in %lld bytes, the file says %lld", p->name, name_of(b), LL(wanted),
+            LL(zp_claim(b, "bytes")));
+}
+
 static void check_storage(procedure *p, const zp_json *b) {
   int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
   zp_param_kind kind = zp_claimed_kind(b);
@@ -85,7 +111,9 @@ static void check_storage(procedure *p, const zp_json *b) {
     zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
   if (!transient && !saved && !is_at(b, "pending")) return;
-  if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
+  if (is_operand(b))
+    check_operand(p, b);
+  else if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
     zp_find(p->v, "%s: `%s` has only %lld bytes", p->name, name_of(b), LL(bytes));
   if (at < 0 || at % 256 != 0) zp_find(p->v, "%s: `%s` stands at byte %lld", p->name, name_of(b), LL(at));
   if (saved && at < p->kept_bytes && !is_kept_shard(p, b))
@@ -144,6 +172,28 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
+static bool is_causal(const procedure *p, const char *name) {
+  for (int i = 0; i < p->graph->nodes.len; i++) {
+    const zp_node *node = &p->graph->nodes.data[i];
+    if (node->op == ZP_OP_ATTENTION && strcmp(node->name, name) == 0) return node->attr.causal;
+  }
+  return false;
+}
+
+/* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4
+ * parts, because late stretches go to half of the others. */
+static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
+  bool grad = strcmp(op, "attention_grad") == 0;
+  if (p->v->choice.context_by != ZP_BY_RING || (!grad && strcmp(op, "attention") != 0)) return 0;
+  int64_t elements = 0, context = p->v->choice.context > 1 ? p->v->choice.context : 1;
+  for (int i = 1; i <= 2; i++) {
+    const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), i), -1));
+    elements += zp_times(zp_claim(x, "rows"), zp_claim(x, "cols"));
+  }
+  elements = zp_times(elements, grad ? 2 * context : context);
+  return is_causal(p, zp_json_get_string(step, "name", "")) ? elements / 4 * 3 : elements;
+}
+
 /* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it, of
  * counts of rows those of one sample, and of sorted rows the rank's own. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
@@ -161,10 +211,41 @@ static void check_comm(procedure *p, const zp_json *step, int s) {
   int64_t elements = zp_json_get_int(step, "comm_elements", 0);
   int64_t rows = strcmp(op, "spread_counts") == 0 ? 1 : zp_claim(in, "rows");
   int64_t expected = moves ? zp_times(rows, zp_claim(in, "cols")) : 0;
+  if (!moves) expected = passed(p, step, op);
   if (choices) expected /= p->v->choice.context > 1 ? p->v->choice.context : 1;
   if (elements != expected)
     zp_find(p->v, "%s: step %d (%s) communicates %lld elements, the file says %lld", p->name, s, op, LL(expected),
             LL(elements));
+}
+
+static bool one_of(const char *op, const char *const *ops, size_t n) {
+  size_t i = 0;
+  while (i < n && strcmp(ops[i], op) != 0) i++;
+  return i < n;
+}
+
+/* What is kept for products in 8 or 4 bits only a rounding writes and only a weight's gradient reads; of other programs
+ * a gather along the sequence, too. */
+static void check_operands(procedure *p, const zp_json *step, int s) {
+  static const char *const readers[] = {"matmul_wgrad", "all_gather_seq", "batched_matmul_wgrad"};
+  size_t n_readers = p->v->spec->cluster.software ? sizeof readers / sizeof *readers : 1;
+  const char *op = zp_json_get_string(step, "op", "");
+  const zp_json *in = zp_json_get(step, "in"), *out = zp_json_get(step, "out");
+  bool keeps = strcmp(op, "keep_operand") == 0;
+  for (int i = 0; i < zp_json_count(in); i++) {
+    const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(in, i), -1));
+    if (x && is_operand(x) && !one_of(op, readers, n_readers))
+      zp_find(p->v, "%s: step %d (%s) reads `%s`, which is kept for products", p->name, s, op, name_of(x));
+  }
+  for (int i = 0; i < zp_json_count(out); i++) {
+    const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(out, i), -1)),
+                  *from = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(in, 0), -1));
+    if (x && is_operand(x) != keeps)
+      zp_find(p->v, "%s: step %d (%s) writes `%s`", p->name, s, op, name_of(x));
+    else if (x && keeps &&
+             (!from || zp_claim(from, "rows") != zp_claim(x, "rows") || zp_claim(from, "cols") != zp_claim(x, "cols")))
+      zp_find(p->v, "%s: step %d keeps `%s` of another shape", p->name, s, name_of(x));
+  }
 }
 
 static void check_steps(procedure *p) {
@@ -173,6 +254,7 @@ static void check_steps(procedure *p) {
     note(p, zp_json_get(step, "in"), s, false);
     note(p, zp_json_get(step, "out"), s, true);
     check_workspace(p, step, s);
+    check_operands(p, step, s);
     check_comm(p, step, s);
   }
 }
@@ -248,7 +330,7 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
   const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_json *json = zp_json_get(segment, which);
   bool forward = strcmp(which, "forward") == 0, backward = strcmp(which, "backward") == 0;
-  procedure p = {.v = v, .segment = segment, .backward = !forward, .elements = v->instance[index]};
+  procedure p = {.v = v, .segment = segment, .graph = s->graph, .backward = !forward, .elements = v->instance[index]};
   p.name = zp_format(v->arena, "%s %s", s->name, which);
   p.buffers = zp_json_get(json, "buffers");
   p.steps = zp_json_get(json, "steps");

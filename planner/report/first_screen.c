@@ -40,7 +40,9 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *c) {
   put_degree(&out, "tensor", c->tensor);
   put_degree(&out, "pipeline", c->pipeline);
   put_degree(&out, "context", zp_context_ranks(c));
-  if (zp_context_ranks(c) > 1 && c->by_keys) zp_buf_puts(&out, ZP_GLUE "by" ZP_GLUE "keys");
+  if (zp_context_ranks(c) > 1 && c->context_by == ZP_BY_KEYS) zp_buf_puts(&out, ZP_GLUE "by" ZP_GLUE "keys");
+  if (zp_context_ranks(c) > 1 && c->context_by == ZP_BY_RING)
+    zp_buf_puts(&out, ZP_GLUE "in" ZP_GLUE "a" ZP_GLUE "ring");
   put_degree(&out, "data", zp_replicas(c));
   if (out.len == 0) zp_buf_puts(&out, "one rank");
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, ", expert" ZP_GLUE "%d", c->expert);

@@ -19,10 +19,10 @@ static zp_json *step_json(const zp_plan *plan, const zp_segment_program *segment
   zp_json_set_string(o, "op", step->kind ? made_name[step->kind] : zp_op_name(step->op));
   zp_json_set_string(o, "name", step->node ? step->node->name : "");
   zp_json_set_string(o, "kernel",
-                     own                   ? zp_kernel_name(work.kernel)
-                     : step->comm_elements ? "communication"
-                     : step->kind          ? "rows"
-                                           : class_name[zp_op_get_class(step->op)]);
+                     own                                             ? zp_kernel_name(work.kernel)
+                     : step->comm_elements && !zp_step_is_ring(step) ? "communication"
+                     : step->kind                                    ? "rows"
+                                                                     : class_name[zp_op_get_class(step->op)]);
   zp_json_set_real(o, "flop", own ? work.flop : step->flop);
   zp_json_set_real(o, "bytes", own ? work.bytes : step->bytes);
   zp_json_set_real(o, "cost_s", step->cost_s);

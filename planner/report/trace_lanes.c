@@ -48,7 +48,8 @@ static void add_move(lane_maker *m, const zp_move *move) {
 static double collectives_s(const zp_procedure *procedure, int first, int last) {
   double seconds = 0;
   for (int i = first; i < last; i++)
-    if (procedure->steps.data[i].comm_elements > 0) seconds += procedure->steps.data[i].cost_s;
+    if (procedure->steps.data[i].comm_elements > 0)
+      seconds += procedure->steps.data[i].cost_s - procedure->steps.data[i].alone_s;
   return seconds;
 }
 

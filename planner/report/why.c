@@ -152,7 +152,7 @@ static void explain_context(zp_buf *out, const zp_plan *plan) {
   zp_buf_printf(out,
                 "context %d gives a rank 1/%d of every sample's positions; exchanges of %s %s and take %s%.1f%% of "
                 "the step. ",
-                c->context, c->context, c->by_keys ? "keys and values" : "heads",
+                c->context, c->context, c->context_by ? "keys and values" : "heads",
                 link.nodes == 1 ? "stay inside a node" : "cross nodes", c->pipeline > 1 ? "up to " : "",
                 percent(plan->best.estimate.context_comm_s, plan->best.estimate.step_s));
 }

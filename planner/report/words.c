@@ -18,7 +18,10 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
   if (c->own_order) zp_buf_puts(&out, ", in an order of its own");
   zp_buf_printf(&out, ")%s  data %d  zero %d  microbatch %lld  recompute %s",
-                zp_context_ranks(c) > 1 ? zp_format(arena, "  context %d%s", c->context, c->by_keys ? " by keys" : "")
+                zp_context_ranks(c) > 1 ? zp_format(arena, "  context %d%s", c->context,
+                                                    c->context_by == ZP_BY_RING ? " in a ring"
+                                                    : c->context_by             ? " by keys"
+                                                                                : "")
                                         : "",
                 zp_replicas(c), c->zero, (long long)c->microbatch, zp_choice_recompute_words(arena, c));
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, "  expert %d", c->expert);

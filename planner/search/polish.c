@@ -24,7 +24,7 @@ void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
                                     c->sequence,
                                     zp_shards_state(c) ? zp_shard_ranks(c) : 1,
                                     zp_context_ranks(c),
-                                    c->by_keys};
+                                    c->context_by};
   memcpy(decisions, all, sizeof all);
 }
 

@@ -22,7 +22,7 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  (zp_loss_chunks(a) - zp_loss_chunks(b)) * 2 + a->compress -
                                                      b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine,
-                                                 a->by_keys - b->by_keys};
+                                                 (int64_t)a->context_by - (int64_t)b->context_by};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     difference[16 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
     difference[17 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;

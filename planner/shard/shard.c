@@ -159,7 +159,7 @@ static bool divide_positions(zp_sharding *sharding, int segments, int context, z
                              const char **reason) {
   for (int i = 0; i < segments; i++)
     if (!(divided[i] =
-              zp_graph_divide_positions(sharding->local[i], sharding->tensor, context, sharding->by_keys, reason)))
+              zp_graph_divide_positions(sharding->local[i], sharding->tensor, context, sharding->context_by, reason)))
       return false;
   return true;
 }
@@ -185,7 +185,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char
   sharding->tensor = s->problem.tensor;
   sharding->expert = s->problem.expert;
   sharding->context = s->problem.context;
-  sharding->by_keys = s->problem.by_keys;
+  sharding->context_by = s->problem.context_by;
   sharding->sequence = s->problem.sequence;
   sharding->epilogues = has_tensor_cores(s->problem.machine);
   sharding->gelu_gradients = sharding->epilogues && zp_products_do_gelu_gradients(s->problem.machine);
@@ -373,7 +373,7 @@ zp_sharding *zp_shard_choice(zp_arena *arena, const zp_model *model, const zp_ma
                                           .tensor = choice->tensor,
                                           .expert = zp_expert_ranks(choice),
                                           .context = zp_context_ranks(choice),
-                                          .by_keys = choice->by_keys,
+                                          .context_by = choice->context_by,
                                           .microbatch = 1,
                                           .sequence = choice->sequence},
                        reason);

@@ -53,11 +53,11 @@ typedef struct zp_shard_problem {
   const zp_machine *machine;
   int tensor;
   int64_t microbatch;
-  int expert;       /* more than 1: experts stay whole on the tensor ranks */
-  int context;      /* ranks that share the positions of a sample */
-  bool by_keys;     /* and gather keys and values instead of exchanging heads */
-  bool sequence;    /* carried tensors are split along the sequence; else replicated, and nothing is split so */
-  const int *fixed; /* per model parameter: a zp_param_form where decided before, FREE otherwise */
+  int expert;               /* more than 1: experts stay whole on the tensor ranks */
+  int context;              /* ranks that share the positions of a sample */
+  zp_context_by context_by; /* and exchange so around attention */
+  bool sequence;            /* carried tensors are split along the sequence; else replicated, and nothing is split so */
+  const int *fixed;         /* per model parameter: a zp_param_form where decided before, FREE otherwise */
 } zp_shard_problem;
 
 /* How a parameter lies on the ranks. */

@@ -128,16 +128,20 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
          zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->node->host_memory_bytes;
 }
 
-/* Ranks that share the positions of a sample are data ranks to a choice; the notes have Megatron-LM's word for what
- * these exchange. */
+/* The notes have Megatron-LM's word for what context ranks exchange. */
+static zp_context_by exchanged(const char *notes) {
+  if (notes && strstr(notes, "cp_comm_type=all_gather")) return ZP_BY_KEYS;
+  return notes && strstr(notes, "cp_comm_type=p2p") ? ZP_BY_RING : ZP_BY_HEADS;
+}
+
+/* Ranks that share the positions of a sample are data ranks to a choice. */
 static zp_choice degrees_of(const zp_measured *run) {
   int context = run->context > 1 ? run->context : 1;
   /* tensor ranks divide whole experts, too: a published degree counts both */
   bool both = run->expert > 1 && run->expert % run->tensor == 0;
   int expert = both ? run->expert / run->tensor : run->expert;
-  bool says_keys = run->notes && strstr(run->notes, "cp_comm_type=all_gather");
   return (zp_choice){.tensor = run->tensor,
-                     .by_keys = context > 1 && says_keys,
+                     .context_by = context > 1 ? exchanged(run->notes) : ZP_BY_HEADS,
                      .expert = run->shape.experts && expert > 1 ? expert : 0,
                      .pipeline = run->pipeline,
                      .data = run->data * context,

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "comm.h"
+#include "device.h"
 #include "watch.h"
 
 enum {
@@ -133,6 +134,7 @@ void zpr_comm_init(zpr *c, int *argc, char ***argv) {
   comm->handles = zpr_alloc(c, 2 * (size_t)c->ranks, sizeof *comm->handles);
   comm->parts = zpr_alloc(c, (size_t)c->ranks, sizeof *comm->parts);
   comm->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->sends);
+  comm->transfers = zpr_alloc(c, ZPR_TRANSFERS, sizeof *comm->transfers);
   comm->stays = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->stays);
   place_ranks(c);
   make_groups(c);
@@ -158,6 +160,7 @@ void zpr_comm_finish(zpr *c) {
   free(comm->handles);
   free(comm->parts);
   free(comm->sends);
+  free(comm->transfers);
   free(comm->stays);
   free(comm->hosts);
   free(comm);

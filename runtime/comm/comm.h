@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to comm.c, comm_levels.c, comm_rows.c, comm_slots.c and comm_stages.c: the state of messages, and posting and
- * waiting for them. */
+/* Private to comm.c, comm_levels.c, comm_ring.c, comm_rows.c, comm_slots.c and comm_stages.c: the state of messages,
+ * and posting and waiting for them. */
 #ifndef ZPLAN_RT_COMM_H
 #define ZPLAN_RT_COMM_H
 
@@ -17,15 +17,21 @@ typedef struct pending_send {
   int handle[ZPR_MAX_SPLITS];
 } pending_send;
 
+typedef struct pending_transfer {
+  int n;
+  int handle[2 * ZPR_MAX_SPLITS]; /* receives, then sends */
+} pending_transfer;
+
 struct zpr_comm {
   const zpr_transport *transport;
   zpr_group axis[ZPR_AXIS_COUNT];
   zpr_group *tie; /* [program->n_ties] */
   zpr_group sharers, replicas, copies;
   int64_t sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT];
-  int64_t routed_bytes; /* of sorted rows, by the counts that say where they go */
-  int *node;            /* [ranks]: where the plan has them */
-  pending_send *sends;  /* [zpr_message_buffers] */
+  int64_t routed_bytes;        /* of sorted rows, by the counts that say where they go */
+  int *node;                   /* [ranks]: where the plan has them */
+  pending_send *sends;         /* [zpr_message_buffers] */
+  pending_transfer *transfers; /* [ZPR_TRANSFERS] */
   const void **stays; /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
   char *staging;      /* ZPR_STAGING_BYTES */
   char *gather;       /* [ranks][ZPR_GATHER_BYTES] */

@@ -5,8 +5,7 @@
 
 #include <assert.h>
 
-/* Pinned memory of the host, which grows with what is asked for: in the first step alone. */
-static char *room(zpr *c, int64_t bytes) {
+char *zpr_exchange_room(zpr *c, int64_t bytes) {
   zpr_device *d = c->state->device;
   zpr_message_buffer *b = &d->exchange;
   zpr_cuda_wait(c); /* a copy from it may not have ended */
@@ -44,7 +43,7 @@ void zpr_exchange_slots(zpr *c, zpr_axis axis, bool spread, const void *from, in
       zpr_nccl_exchange_slots(c, axis, spread, in, experts, elements, out);
       continue;
     }
-    char *host = room(c, 2 * bytes);
+    char *host = zpr_exchange_room(c, 2 * bytes);
     fetch(c, host, in, bytes);
     zpr_cuda_wait(c);
     zpr_host_exchange_slots(c, axis, spread, host, 1, experts, elements, host + bytes);
@@ -63,7 +62,7 @@ void zpr_group_exchange(zpr *c, const zpr_group *g, zpr_axis counted_as, const v
     return;
   }
   int64_t sent = (g->n - 1) * stride + bytes;
-  char *host = room(c, sent + g->n * bytes);
+  char *host = zpr_exchange_room(c, sent + g->n * bytes);
   fetch(c, host, send, sent);
   zpr_cuda_wait(c);
   zpr_host_exchange(c, g, counted_as, host, stride, bytes, host + sent);

@@ -202,6 +202,11 @@ void zpr_cuda_products_close(zpr *c);
 /* The list with room for another element, n of `size` bytes in it: itself, or a longer one in its place. */
 void *zpr_longer_list(zpr *c, void *list, int64_t n, int64_t *room, size_t size);
 
+/* ---- comm_slots.c ---- */
+/* Pinned memory of the host, which grows with what is asked for: in the first step alone. Waits for what was copied
+ * from it. */
+char *zpr_exchange_room(zpr *c, int64_t bytes);
+
 /* ---- overlapped.c: what moves while units compute ---- */
 void zpr_cuda_overlapped_open(zpr *c);
 void zpr_cuda_overlapped_close(zpr *c);

@@ -97,6 +97,7 @@ void zpr_nccl_open(zpr *c) {
   for (int i = 0; i < c->program->n_ties; i++) n->tie[i] = join_group(c, zpr_tie_group(c, i), all);
   zpr_cuda(c, d->api.allocate(&n->scratch, ZPR_NCCL_SCRATCH_BYTES), "get memory for sums over ranks");
   zpr_nccl_open_channels(c, all);
+  zpr_nccl_open_ring(c);
   free(all);
 }
 
@@ -166,6 +167,7 @@ void zpr_nccl_close(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_nccl *n = d->nccl;
   zpr_nccl_close_channels(c);
+  zpr_nccl_close_ring(c);
   for (int i = 0; i < c->program->n_ties; i++)
     if (n->tie[i]) n->api.leave(n->tie[i]);
   if (n->copies) n->api.leave(n->copies);

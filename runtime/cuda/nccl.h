@@ -70,7 +70,8 @@ struct zpr_nccl {
   void **sent;  /* events, [zpr_message_buffers]: what is in a buffer has left */
   bool *leaves; /* the same: the event is to be waited for */
   gpu_pointer scratch;
-  int64_t asked_ms; /* when its communicators were last asked for errors (nccl_watch.c) */
+  struct zpr_ring_stream *ring; /* transfers between context ranks (ring.c); NULL: there are none */
+  int64_t asked_ms;             /* when its communicators were last asked for errors (nccl_watch.c) */
 };
 
 void zpr_nccl_check(zpr *c, int result, const char *what);
@@ -90,6 +91,9 @@ void zpr_nccl_exchange_rounded(zpr *c, zpr_axis axis, void *comm, const zpr_grou
                                const unsigned short *leaving, int64_t theirs, unsigned short *coming, int64_t mine);
 /* Collective over all ranks. ids: room for one of every rank. */
 void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids);
+/* ring.c */
+void zpr_nccl_open_ring(zpr *c);
+void zpr_nccl_close_ring(zpr *c);
 /* Collective: a byte through every channel. */
 void zpr_nccl_connect_channels(zpr *c);
 void zpr_nccl_close_channels(zpr *c);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Context parallelism: ranks share the positions of every sample, exchange heads around attention or gather keys and values, and
+"""Context parallelism: ranks share the positions of every sample, exchange heads around attention, gather keys and values or pass them on, and
 train what one rank trains.
 
     context.py [-j N] [--only TEXT] [--verbose]
@@ -44,6 +44,10 @@ def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch
 
 def by_keys(model, *degrees, more=None, **settings):
     return case(model, *degrees, more=dict({"context_by": "keys"}, **(more or {})), **settings)
+
+
+def ring(model, *degrees, more=None, **settings):
+    return case(model, *degrees, more=dict({"context_by": "ring"}, **(more or {})), **settings)
 
 
 def moe(context, expert, *degrees, more=None, **settings):
@@ -96,6 +100,17 @@ TABLE = [
     by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
     by_keys("moe", 2, 1, 1, 2, zero=1, words=NCCL),
+    ring("llama", 2, microbatch=2),
+    ring("llama", 3, data=2, zero=1, recompute="full"),
+    ring("llama", 6, recompute="selective"),          # more rounds than buffers
+    ring("llama", 2, tensor=3, sequence=True),
+    ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2),
+    ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
+    ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
+    ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
+    ring("llama", 2, pipeline=2, schedule="zb_h1", more={"model.layers": 2}),
+    ring("moe", 4, 1, 1, 1, microbatch=2, words=NCCL),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.
@@ -122,6 +137,7 @@ def check_refusals(tally, _):
     for context, settings, words in ((2, (), "context 2 does not divide the 5 heads of `attn.y`"),
                                      (2, ("--set", "context_by=keys", "--set", "model.S=15"), "context 2 does not divide the 15 positions of `tokens`"),
                                      (2, ("--set", "context_by=keys"), "context by keys does not"),
+                                     (2, ("--set", "context_by=ring"), "context by ring does not"),
                                      (3, ("--set", "model.heads=3", "--set", "model.d=24"), "context 3 does not divide the 16 positions of `tokens`"), (6, ("--set", "model.S=12", "--set", "model.heads=4"), "context 6 does not divide the 4 heads of `attn.y`; context 2 or 4 would do")):
         outcome = harness.zplan("plan", gpt, "--ranks", context, "--set", "context=%d" % context, *settings)
         said = " ".join(outcome.err.split())
@@ -179,6 +195,10 @@ def check_exports(tally, folder):
     model = os.path.join(harness.ROOT, "examples", "mixtral_8x7b.dz")
     made = harness.zplan("plan", model, "--gpus", 16, *words, "--for", "megatron", "-o", plan)
     megatron, deepspeed = harness.zplan("export", "megatron", plan), harness.zplan("export", "deepspeed", plan)
+    rings = [word.replace("context_by=keys", "context_by=ring") for word in words]
+    made_ring = harness.zplan("plan", model, "--gpus", 16, *rings, "--for", "megatron", "-o", plan + ".ring")
+    exported = harness.zplan("export", "megatron", plan + ".ring")
+    tally.check("a ring exported to Megatron-LM", made_ring.status == 0 and "--cp-comm-type p2p" in exported.out, made_ring.tail() + exported.tail())
     flags = ("--context-parallel-size 2", "--cp-comm-type all_gather", "--expert-model-parallel-size 8")
     tally.check("exported to Megatron-LM", made.status == megatron.status == 0 and all(flag in megatron.out for flag in flags), megatron.tail())
     tally.check("refused for DeepSpeed", deepspeed.status == 1 and "context 2: DeepSpeed" in deepspeed.err, deepspeed.tail())

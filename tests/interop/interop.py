@@ -193,7 +193,7 @@ def check_megatron(name, plan, path):
         with open(path, encoding="utf-8") as file:
             expect(name + " recomputes no more than the plan", "the most of any" not in file.read())
     context = degrees.get("context", 1)
-    by = {"heads": "a2a", "keys": "all_gather"}[plan["context_by"]] if context > 1 else None
+    by = {"heads": "a2a", "keys": "all_gather", "ring": "p2p"}[plan["context_by"]] if context > 1 else None
     expect(name + " context", (int(f.get("--context-parallel-size", 1)), f.get("--cp-comm-type")) == (context, by), "by %s" % by)
     copies = data * context // degrees.get("shard", data * context)
     expect(name + " shard groups", int(f.get("--num-distributed-optimizer-instances", 1)) == copies, str(degrees))

@@ -154,6 +154,76 @@ Test(cost, packed_outlines_have_the_prices_of_their_steps) {
   cr_expect(before > 0 && whole->segments[1].expert_s > before, "%g after %g", whole->segments[1].expert_s, before);
 }
 
+static const zp_step *find_step(const zp_procedure *procedure, zp_op op) {
+  for (int i = 0; i < procedure->steps.len; i++)
+    if (procedure->steps.data[i].kind == ZP_STEP_NODE && procedure->steps.data[i].op == op)
+      return &procedure->steps.data[i];
+  cr_assert_fail("no %s", zp_op_name(op));
+  return NULL;
+}
+
+static double round_s(const zp_group_link *link, int places, double bytes) {
+  int leave = places < link->n - places ? places : link->n - places;
+  if (leave > link->fullest) leave = link->fullest;
+  double local_s = link->local_latency_s + bytes / link->local_bytes_per_s;
+  return link->nodes == 1 ? local_s
+                          : fmax(local_s, link->network_latency_s + leave * bytes / link->network_bytes_per_s);
+}
+
+/* A ring as a timeline, in the order of runtime/ring.c: a transfer waits for the one before it, and a
+ * round for its keys. */
+static double ring_by_events(const zp_group_link *link, double alone_s, double bytes, bool backward) {
+  double now = 0, free_at = 0, gradients_at = 0;
+  for (int round = 0; round < link->n; round++) {
+    bool more = round + 1 < link->n;
+    if (more) free_at = fmax(free_at, now) + round_s(link, round + 1, bytes);
+    double keys_at = more ? free_at : 0;
+    now = fmax(now + alone_s / link->n, keys_at);
+    if (!backward || round == 0) continue;
+    now = fmax(now, gradients_at);
+    gradients_at = free_at = fmax(free_at, now) + round_s(link, round, bytes);
+  }
+  return fmax(now, gradients_at);
+}
+
+/* Four ranks with 8 positions each of two samples, 32 columns of keys and as many of values: alone what one rank
+ * computes, and the price of both by the timeline, on links that hide transfers, that do not, and that cross nodes. */
+Test(cost, rings_hide_what_they_pass_on) {
+  const char *reason = NULL;
+  zp_spec *spec = build_spec(arena, &(model_size){STYLE_LLAMA, 250, 32, 64, 2, 4, 4, 256, false}, cpu_cluster(), 8);
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 4, .context = 4, .context_by = ZP_BY_RING, .microbatch = 2};
+  zp_machine m = zp_machine_make(&spec->cluster, spec->train.precision, 4);
+  zp_sharding *sharding = zp_shard_choice(arena, spec->model, &m, &c, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered **stages = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  cr_assert(stages, "%s", reason);
+  zp_group_link tensor = {.n = 1};
+  zp_group_link links[] = {zp_machine_expert_group(&m, 1, 1, 4, 4, ZP_ORDER_TDP),
+                           {.n = 4, .nodes = 1, .local = 4, .fullest = 4, .local_bytes_per_s = 1e6},
+                           {.n = 4,
+                            .nodes = 2,
+                            .local = 2,
+                            .fullest = 2,
+                            .local_bytes_per_s = 1e12,
+                            .network_bytes_per_s = 5e8,
+                            .local_latency_s = 1e-6,
+                            .network_latency_s = 2e-5}};
+  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+    zp_price_links(stages[0], &m, &tensor, &(zp_exchange_links){tensor, links[i]});
+    for (int backward = 0; backward < 2; backward++) {
+      const zp_segment_program *s = &stages[0]->segments[1];
+      const zp_step *step =
+          find_step(backward ? &s->backward : &s->forward, backward ? ZP_OP_ATTENTION_GRAD : ZP_OP_ATTENTION);
+      int64_t keys = s->graph->tensors.data[step->node->in.data[1]].shape.dim[2];
+      cr_expect_eq(step->round_elements, 2 * 2 * 8 * keys);
+      cr_expect_eq(step->comm_elements, 4 * 2 * 2 * 8 * keys * (backward ? 2 : 1) * 3 / 4);
+      double bytes = 2.0 * 2 * 8 * (double)keys * 4;
+      expect_near(step->cost_s, ring_by_events(&links[i], step->alone_s, bytes, backward), "ring");
+    }
+    cr_expect(stages[0]->segments[1].context_s > 0);
+  }
+}
+
 /* ---- whole programs ---- */
 
 typedef struct priced {
@@ -179,14 +249,6 @@ static priced price_spec(zp_spec *spec, zp_choice choice, const int64_t *cut) {
 
 static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choice choice, const int64_t *cut) {
   return price_spec(build_spec(arena, &size, cluster, batch), choice, cut);
-}
-
-static const zp_step *find_step(const zp_procedure *procedure, zp_op op) {
-  for (int i = 0; i < procedure->steps.len; i++)
-    if (procedure->steps.data[i].kind == ZP_STEP_NODE && procedure->steps.data[i].op == op)
-      return &procedure->steps.data[i];
-  cr_assert_fail("no %s", zp_op_name(op));
-  return NULL;
 }
 
 /* 2 (n - 1) (latency + bytes / n / bandwidth) and the call; bytes = 2 x 32 x 64 f32. The link: a copy through memory at

@@ -217,6 +217,32 @@ Test(kernels_cuda, merge) {
     }
 }
 
+/* Sums in `real`, and these put back: to the bit as on the host. */
+Test(kernels_cuda, merge_wide) {
+  enum { ROWS = 5, COLS = 300, LD = COLS + 8 };
+  for (int dtype = FIRST_DTYPE; dtype < DTYPES; dtype += NEXT_DTYPE) {
+    zpk_dtype type = (zpk_dtype)dtype, real = type == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    void *from = numbers(type, ROWS * LD, 1), *back = numbers(type, ROWS * LD, 2),
+         *same = copy_of(type, back, ROWS * LD);
+    void *want = numbers(real, ROWS * COLS, 3), *got = numbers(real, ROWS * COLS, 4);
+    zpk_merge m = {.from = from, .rows = ROWS, .heads = 1, .hd = COLS, .to_ld = COLS, .from_ld = LD, .to_wide = 1};
+    for (int set = 1; set >= 0; set--) {
+      zpd_merge a = m;
+      m.set = a.set = set, m.to = want, a.to = got;
+      zpk_merge_parts(type, &m, 0, ROWS);
+      launch(type, "zpd_merge_parts", &a, 2);
+      cr_expect_arr_eq(got, want, (size_t)(ROWS * COLS * zpk_real_bytes(type)));
+    }
+    zpk_merge out = {.from = want, .rows = ROWS, .heads = 1, .hd = COLS, .to_ld = LD, .from_ld = COLS, .from_wide = 1};
+    zpd_merge a = out;
+    out.set = a.set = 1, out.to = back, a.to = same;
+    zpk_merge_parts(type, &out, 0, ROWS);
+    launch(type, "zpd_merge_parts", &a, 3);
+    cr_expect_arr_eq(same, back, (size_t)(ROWS * LD * zpk_bytes(type)));
+    free(from), free(back), free(same), free(want), free(got);
+  }
+}
+
 /* ---- flat buffers: lengths around packs and blocks, aligned and not ---- */
 
 static const int64_t counts[] = {0, 1, 3, 4, 1023, 1024, 1025, 5000};

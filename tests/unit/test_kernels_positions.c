@@ -105,3 +105,28 @@ Test(kernels_positions, merge) {
     free(to), free(from);
   }
 }
+
+/* Sums in `real` of rows that are not: set, added to, and put back with another leading dimension. */
+Test(kernels_positions, merge_wide) {
+  enum { ROWS = 3, WIDTH = 7, LD = WIDTH + 2 };
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
+    zpk_dtype real = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+    void *from = numbers((zpk_dtype)dtype, ROWS * LD), *back = numbers((zpk_dtype)dtype, ROWS * LD);
+    double sums[ROWS * WIDTH];
+    memset(sums, 0xff, sizeof sums); /* no numbers */
+    zpk_merge m = {.to = sums, .from = from, .rows = ROWS, .heads = 1, .hd = WIDTH, .to_ld = WIDTH, .from_ld = LD};
+    m.to_wide = 1, m.set = 1;
+    zpk_merge_parts((zpk_dtype)dtype, &m, 0, ROWS);
+    m.set = 0;
+    for (int i = 0; i < 256; i++) zpk_merge_parts((zpk_dtype)dtype, &m, 0, ROWS); /* bf16 would stand still */
+    for (int i = 0; i < ROWS * WIDTH; i++)
+      cr_assert_eq(get_as(real, sums, i), 257 * number(i / WIDTH * LD + i % WIDTH), "element %d", i);
+    zpk_merge out = {.to = back, .from = sums, .rows = ROWS, .heads = 1, .hd = WIDTH, .to_ld = LD, .from_ld = WIDTH};
+    out.from_wide = 1, out.set = 1;
+    for (int i = 0; i < ROWS * WIDTH; i++) put_as(real, sums, i, number(i));
+    zpk_merge_parts((zpk_dtype)dtype, &out, 0, ROWS);
+    for (int i = 0; i < ROWS * LD; i++)
+      cr_assert_eq(get_as((zpk_dtype)dtype, back, i), number(i % LD < WIDTH ? i / LD * WIDTH + i % LD : i));
+    free(from), free(back);
+  }
+}

@@ -251,8 +251,8 @@ Test(validate_predict, context_ranks_exchange_what_notes_say) {
   zp_prediction heads = predict(zp_format(arena, row_of, notes));
   zp_prediction keys = predict(zp_format(arena, row_of, zp_format(arena, "%s; cp_comm_type=all_gather", notes)));
   cr_assert(heads.predicted && keys.predicted, "%s, %s", heads.why_not, keys.why_not);
-  cr_expect(!heads.choice.by_keys && strstr(heads.assumed, "context ranks exchange heads"), "%s", heads.assumed);
-  cr_expect(keys.choice.by_keys && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
+  cr_expect(!heads.choice.context_by && strstr(heads.assumed, "context ranks exchange heads"), "%s", heads.assumed);
+  cr_expect(keys.choice.context_by && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
   cr_expect(keys.estimate.context_comm_s < heads.estimate.context_comm_s, "%g, by heads %g",
             keys.estimate.context_comm_s, heads.estimate.context_comm_s);
   zp_prediction kept[2];

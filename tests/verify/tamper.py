@@ -20,12 +20,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "model_folder", "file_hash")
 CONTEXT = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "context=2", "--set", "context_by=heads", "--set", "plan.data=2", "--set", "plan.expert=4", "--set", "zero=1")
 KEYS = ("examples/llama_tiny.dz", "--ranks", "2", "--set", "context=2", "--set", "context_by=keys", "--set", "zero=1")
+RING = ("examples/llama_tiny.dz", "--ranks", "3", "--set", "context=3", "--set", "context_by=ring", "--set", "zero=1", "--set", "model.S=192")
 ROUTED = ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "shard=2", "--set", "zero=1", "--set", "model.capacity=dropless")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
+    ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'precision="mixed_mxfp8"', "--set", "recompute=none"),
     ("examples/gpt_tiny.dz", "--ranks", "5", "--set", "tensor=2", "--set", "pipeline=2", "--set", "idle=1"),
     ROUTED,
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
@@ -36,6 +38,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "context=4", "--set", "shard=2", "--set", "zero=2"),
     CONTEXT,
     KEYS,
+    RING,
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")

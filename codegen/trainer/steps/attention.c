@@ -51,9 +51,21 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
 
 static int64_t merge_part(int64_t bytes) { return (bytes + ZPR_MERGE_ALIGN - 1) / ZPR_MERGE_ALIGN * ZPR_MERGE_ALIGN; }
 
+/* What ring.c takes: keys and values of three ranks, sums of queries, and what a call makes. */
+static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
+  const zp_op_attr *attr = &s->node->attr;
+  int64_t S = zp_frame_tensor(f, s->in.data[0])->shape.dim[1], samples = f->e->lowered->microbatch;
+  int64_t queries = S * attr->heads * attr->head_size, keys = 2 * samples * S * attr->kv_heads * attr->head_size;
+  int64_t elem = zpk_bytes(dtype), real = zpk_real_bytes(dtype), piece = merge_part(keys * elem);
+  int64_t both = 3 * piece + merge_part(samples * queries * real) + merge_part(queries * elem);
+  return both +
+         (s->op == ZP_OP_ATTENTION_GRAD ? 3 * piece + merge_part(keys * real) : merge_part(S * attr->heads * real));
+}
+
 /* Bytes after those, where keys of all positions are gathered: what by_keys.c merges. */
 static int64_t merge_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
+  if (attr->ring) return ring_bytes(f, s, dtype);
   if (attr->parts <= 1 || !attr->causal) return 0;
   int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2;
   int64_t queries = rows * attr->heads * attr->head_size * zpk_bytes(dtype);
@@ -99,8 +111,11 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
          shares + bias_bytes(f, s, dtype) + merge_bytes(f, s, dtype));
   int64_t G = n->attr.kv_heads,
           total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
-  bool by_keys = n->attr.parts > 1;
-  zp_buf_line(out, "zpr_attention%s%s(c, &(zpk_attention_args){", by_keys ? "_by_keys" : "",
+  bool ring = n->attr.ring, by_keys = n->attr.parts > 1 && !ring;
+  zp_buf_line(out, "zpr_attention%s%s(c, &(zpk_attention_args){",
+              ring      ? "_ring"
+              : by_keys ? "_by_keys"
+                        : "",
               grad         ? "_grad"
               : f->stretch ? "_stretch"
                            : "");
@@ -143,7 +158,7 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[extents]));
   if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
-  if (by_keys && n->attr.causal)
+  if (ring || (by_keys && n->attr.causal))
     zp_buf_line(out, "}, (char *)%s + %lld);", zp_frame_name(f, s->workspace), ZP_LL(shares));
   else if (by_keys)
     zp_buf_line(out, "}, NULL);");

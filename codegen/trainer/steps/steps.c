@@ -58,7 +58,7 @@ static void print_heads(zp_frame *f, const zp_step *s) {
   const zp_shape *all = &zp_frame_tensor(f, spread ? y : x)->shape;
   int64_t heads = s->node->attr.heads, width = zp_shape_cols(&zp_frame_tensor(f, own)->shape) / heads;
   int64_t positions = all->dim[1] / s->node->attr.parts;
-  bool halves = f->e->program->choice.by_keys; /* each goes where those of the other ranks are */
+  bool halves = f->e->program->choice.context_by; /* each goes where those of the other ranks are */
   zp_buf_line(&f->e->out, "zpr_%s_heads(c, &(zpr_heads){.samples = MICROBATCH%s, .positions = %lld, .heads = %lld,",
               spread ? "spread" : "return", halves ? " * 2" : "", ZP_LL(halves ? positions / 2 : positions),
               ZP_LL(heads));
@@ -103,6 +103,8 @@ static void print_made_step(zp_frame *f, const zp_step *s) {
   if (s->kind == ZP_STEP_KEEP_SHARD)
     zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_own_elements),
                 ZP_LL(f->seg->carry_kept_elements));
+  else if (s->kind == ZP_STEP_KEEP_OPERAND)
+    zp_print_keep_operand(f, s);
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
   else if (f->stretch)

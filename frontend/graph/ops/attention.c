@@ -83,7 +83,7 @@ static bool want_window(zp_rule *rule) {
 /* Queries and keys are of one sequence, or of two that are distinguished. */
 static bool want_sequences(zp_rule *rule) {
   const zp_op_attr *attr = &rule->attr;
-  int64_t ranks = attr->parts > 1 ? attr->parts : 1; /* that have queries of their own, and all keys */
+  int64_t ranks = attr->parts > 1 && !attr->ring ? attr->parts : 1; /* that have queries of their own, and all keys */
   if (!attr->cross && zp_rule_shape(rule, 0)->dim[1] * ranks != zp_rule_shape(rule, 1)->dim[1]) {
     zp_rule_help(
         zp_rule_fail(rule, ZP_Z0204,
@@ -205,12 +205,16 @@ static zp_input_range range_of_extents(zp_input *input, const zp_graph *graph, c
 
 /* ---- work and derivative ---- */
 
+int64_t zp_attention_positions(const zp_graph *graph, const zp_node *node) {
+  return zp_cost_tensor(graph, node->in.data[1])->shape.dim[1] * (node->attr.ring ? node->attr.parts : 1);
+}
+
 /* Forward: scores q k^T and p v, 2 B S^2 heads head_size each (S times the keys of another sequence), half of it when
  * causal, less where not all is seen. Backward: dv, dp, dq, dk and the scores once more, because they are never
  * stored: 2.5 times the forward work. */
 static double flop_attention(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   const zp_shape *q = &zp_cost_tensor(graph, node->in.data[0])->shape;
-  int64_t keys = zp_cost_tensor(graph, node->in.data[1])->shape.dim[1];
+  int64_t keys = zp_attention_positions(graph, node);
   double forward = 4 * (double)zp_shape_elements(q, microbatch) * zp_attention_keys(&node->attr, keys);
   return node->op == ZP_OP_ATTENTION_GRAD ? 2.5 * forward : forward;
 }
@@ -220,7 +224,8 @@ static void diff_attention(zp_diff_pass *pass, const zp_node *node) {
   int dy = zp_diff_total(pass, node->out.data[0]);
   for (int i = 0; i < 3; i++)
     zp_diff_add_in(pass, &grad,
-                   i > 0 && node->attr.parts > 1 ? zp_diff_gather_again(pass, node->in.data[i]) : node->in.data[i]);
+                   i > 0 && node->attr.parts > 1 && !node->attr.ring ? zp_diff_gather_again(pass, node->in.data[i])
+                                                                     : node->in.data[i]);
   for (int i = 0; i < 2; i++) zp_diff_add_in(pass, &grad, node->out.data[i]);
   zp_diff_add_in(pass, &grad, dy);
   int bias = zp_attention_bias(node);

@@ -50,7 +50,7 @@ static const plan_word order_words[] = {
     {NULL, 0, 0}};
 static const plan_word node_order_words[] = {
     WORD("written", ZP_NODES_WRITTEN), {"any", ZP_NODES_WRITTEN, ZP_NODES_ANY}, {NULL, 0, 0}};
-static const plan_word context_by_words[] = {WORD("heads", 0), WORD("keys", 1), {NULL, 0, 0}};
+static const plan_word context_by_words[] = {WORD("heads", 0), WORD("keys", 1), WORD("ring", 2), {NULL, 0, 0}};
 static const plan_word cut_words[] = {WORD("layer", 0), WORD("block", 1), {"auto", 0, 1}, {NULL, 0, 0}};
 static const plan_word offload_words[] = {
     WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};

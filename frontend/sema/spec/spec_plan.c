@@ -71,8 +71,10 @@ static const zp_field plan_fields[] = {
     LIMIT("expert", "ranks that the experts of a layer are spread over (expert parallelism)", "expert = 1"),
     LIMIT_UNLESS("context", "ranks that share the positions of every sample (context parallelism)", "context = 2",
                  "1; the search chooses where a GPU's sample has 32,768 positions or more"),
-    LIMIT_UNLESS("context_by", "what context ranks exchange around attention: heads (Ulysses), or keys and values",
-                 "context_by = \"keys\" context = 2", "the search chooses"),
+    LIMIT_UNLESS(
+        "context_by",
+        "what context ranks exchange around attention: heads (Ulysses), or keys and values, gathered or in a ring",
+        "context_by = \"keys\" context = 2", "the search chooses"),
     LIMIT_UNLESS("idle", "devices of the cluster that a plan may leave out", "idle <= 2", "the search chooses"),
     LIMIT("zero",
           "ZeRO stage: what data ranks share of the state: 1 the optimizer's, 2 gradients too, 3 parameters too",

@@ -107,7 +107,9 @@ typedef struct zpd_merge {
   void *lse; /* `real` [rows, heads], or NULL */
   const void *from_lse;
   zpd_int rows, heads, hd, to_ld, from_ld;
-} zpd_merge; /* kernel zpd_merge_parts */
+  zpd_int to_wide, from_wide; /* 1: elements there are `real` */
+  zpd_int set;                /* 1: nothing is in `to` yet, and without log-sum-exps */
+} zpd_merge;                  /* kernel zpd_merge_parts */
 
 /* ---- positions by number: as zpk_gather and zpk_gather_grad over all tasks; any gridDim.x ---- */
 typedef struct zpd_gather_args {

@@ -19,13 +19,16 @@ zp_move_way zp_step_way(const zp_step *step) {
       [ZP_OP_SPREAD_COUNTS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
+  if (zp_step_is_ring(step)) return ZP_WAY_EXCHANGE;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
 }
 
 static bool is_step_of(const zp_step *step, zp_op op) { return step->kind == ZP_STEP_NODE && step->op == op; }
 
+bool zp_step_is_ring(const zp_step *step) { return step->round_elements > 0; }
+
 bool zp_step_is_of_context(const zp_step *step) {
-  return is_step_of(step, ZP_OP_SPREAD_HEADS) || is_step_of(step, ZP_OP_RETURN_HEADS) ||
+  return zp_step_is_ring(step) || is_step_of(step, ZP_OP_SPREAD_HEADS) || is_step_of(step, ZP_OP_RETURN_HEADS) ||
          is_step_of(step, ZP_OP_GATHER_CHOICES);
 }
 
@@ -165,8 +168,11 @@ static void make_context(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain_context(zp_arena *arena, const zp_move_scope *x) {
+  static const char *const around[ZP_CONTEXT_BY_COUNT] = {"exchange heads around attention",
+                                                          "gather keys and values for attention",
+                                                          "pass keys and values on while attention computes"};
   return zp_format(arena, "%d data ranks share the positions of their samples and %s", zp_context_ranks(x->choice),
-                   x->choice->by_keys ? "gather keys and values for attention" : "exchange heads around attention");
+                   around[x->choice->context_by]);
 }
 
 static const char *refuses_context(const zp_choice *c, const zp_spec *spec) {

@@ -21,8 +21,8 @@ int zp_most_free_context(const zp_spec *spec, int devices) {
   return most;
 }
 
-bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, bool by_keys) {
+bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, zp_context_by by) {
   const zp_limit *limit = &spec->plans.data[spec->plan].context_by;
-  if (zp_context_ranks(choice) == 1) return !by_keys;
-  return limit->set ? zp_limit_allows(limit, by_keys) : !by_keys || !zp_model_drops_tokens(spec->model);
+  if (zp_context_ranks(choice) == 1) return by == ZP_BY_HEADS;
+  return limit->set ? zp_limit_allows(limit, by) : by == ZP_BY_HEADS || !zp_model_drops_tokens(spec->model);
 }

@@ -74,9 +74,10 @@ static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
       break;
     }
     choice.microbatch = b;
-    for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) { /* why heads cannot be is said last */
-      if (!zp_may_exchange(s->in->spec, &choice, by_keys)) continue;
-      choice.by_keys = by_keys;
+    for (int by = zp_context_ranks(&choice) > 1 ? ZP_BY_RING : ZP_BY_HEADS; by >= 0;
+         by--) { /* why heads cannot be is said last */
+      if (!zp_may_exchange(s->in->spec, &choice, (zp_context_by)by)) continue;
+      choice.context_by = (zp_context_by)by;
       measure_sequence(s, choice, &all);
     }
   }
@@ -138,7 +139,7 @@ typedef struct findings {
 static bool turn_to_chunks(zp_search_cache *s, zp_point *point, findings *found) {
   const zp_variant *v = zp_variant_of(s, point);
   zp_choice choice = point->choice, smallest = point->choice;
-  choice.by_keys = v->by_keys;
+  choice.context_by = v->context_by;
   choice.sequence = v->sequence;
   choice.fine = v->fine;
   choice.loss_chunks = zp_next_loss_chunks(s, &choice, 0);

@@ -290,9 +290,9 @@ static void try_sequence(zp_search_progress *progress, zp_choice choice) {
 }
 
 static void try_context_by(zp_search_progress *progress, zp_choice choice) {
-  for (int by_keys = zp_context_ranks(&choice) > 1; by_keys >= 0; by_keys--) {
-    if (!zp_may_exchange(progress->in->spec, &choice, by_keys)) continue;
-    choice.by_keys = by_keys;
+  for (int by = zp_context_ranks(&choice) > 1 ? ZP_BY_RING : ZP_BY_HEADS; by >= 0; by--) {
+    if (!zp_may_exchange(progress->in->spec, &choice, (zp_context_by)by)) continue;
+    choice.context_by = (zp_context_by)by;
     try_sequence(progress, choice);
   }
 }

@@ -24,7 +24,7 @@ bool zp_some_state_may_leave(const zp_search_input *in);
 
 /* ---- contexts.c ---- */
 /* May the choice's context ranks exchange heads, or keys? Without such ranks: heads alone. */
-bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, bool by_keys);
+bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, zp_context_by by);
 
 /* ---- degrees.c ---- */
 /* All degrees that the constraints allow, with bounds by their products alone; those that leave devices idle as one.

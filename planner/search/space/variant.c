@@ -11,12 +11,17 @@ static zp_sharding_try *try_sharding(zp_search_cache *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];
   for (int i = 0; i < groups->shardings.len; i++) {
     zp_sharding_try *t = &groups->shardings.data[i];
-    if (t->expert == v->expert && t->context == v->context && t->by_keys == v->by_keys && t->sequence == v->sequence)
+    if (t->expert == v->expert && t->context == v->context && t->context_by == v->context_by &&
+        t->sequence == v->sequence)
       return t;
   }
-  zp_sharding_try fresh = {.expert = v->expert, .context = v->context, .by_keys = v->by_keys, .sequence = v->sequence};
-  const zp_choice divided = {
-      .tensor = v->tensor, .expert = v->expert, .context = v->context, .by_keys = v->by_keys, .sequence = v->sequence};
+  zp_sharding_try fresh = {
+      .expert = v->expert, .context = v->context, .context_by = v->context_by, .sequence = v->sequence};
+  const zp_choice divided = {.tensor = v->tensor,
+                             .expert = v->expert,
+                             .context = v->context,
+                             .context_by = v->context_by,
+                             .sequence = v->sequence};
   fresh.sharding = zp_shard_choice(s->arena, s->in->spec->model, &s->machine, &divided, &s->reason);
   zp_push(s->arena, &groups->shardings, fresh);
   return &groups->shardings.data[groups->shardings.len - 1];
@@ -45,7 +50,7 @@ static void count_elements(zp_search_cache *s, zp_variant *v) {
 static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
          a->loss_chunks == b->loss_chunks && a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
-         a->context == b->context && a->by_keys == b->by_keys && a->expert_stride == b->expert_stride &&
+         a->context == b->context && a->context_by == b->context_by && a->expert_stride == b->expert_stride &&
          a->expert_ranks == b->expert_ranks &&
          ((a->expert == 1 && a->context == 1) || zp_same_links(&a->links, &b->links));
 }
@@ -55,7 +60,8 @@ static int *slot_of(const zp_search_cache *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
   key = (key * 8191 + (uint64_t)v->links.expert.nodes) * 8191 + (uint64_t)(v->links.expert.bytes_per_s / 1e6);
-  key += (uint64_t)(v->loss_chunks - 1) * 524287 + (uint64_t)(v->context - 1) * 131071 + (uint64_t)v->by_keys * 65537;
+  key +=
+      (uint64_t)(v->loss_chunks - 1) * 524287 + (uint64_t)(v->context - 1) * 131071 + (uint64_t)v->context_by * 65537;
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
   while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
@@ -176,7 +182,7 @@ static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_sta
                   .groups = like->groups,
                   .expert = like->expert,
                   .context = like->context,
-                  .by_keys = like->by_keys,
+                  .context_by = like->context_by,
                   .expert_stride = like->expert_stride,
                   .links = like->links,
                   .expert_ranks = like->expert_ranks,
@@ -237,7 +243,7 @@ static zp_variant variant_like(zp_search_cache *s, const zp_choice *c, int group
                   .groups = groups,
                   .expert = zp_expert_ranks(c),
                   .context = zp_context_ranks(c),
-                  .by_keys = c->by_keys,
+                  .context_by = c->context_by,
                   .sequence = c->sequence,
                   .microbatch = c->microbatch,
                   .loss_chunks = zp_loss_chunks(c),

@@ -26,7 +26,8 @@ typedef struct zp_variant {
   int expert, context;             /* ranks of an expert group, of a context group; 1: none */
   zp_exchange_links links;         /* of more than one: all that prices know of where they stand in a plain cluster */
   int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
-  bool by_keys, sequence;
+  zp_context_by context_by;
+  bool sequence;
   int64_t microbatch;
   int loss_chunks; /* 1: the loss at once */
   zp_mode_set modes;
@@ -65,7 +66,8 @@ typedef struct zp_variant {
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
 typedef struct zp_sharding_try {
   int expert, context;
-  bool by_keys, sequence;
+  zp_context_by context_by;
+  bool sequence;
   const zp_sharding *sharding;
   zp_lowered_list lowered[2];  /* one of every micro-batch and mode: layers whole, and in parts */
   zp_flat *elements_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */

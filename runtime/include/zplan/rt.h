@@ -88,6 +88,13 @@ void zpr_gemm_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, bool tran
                      int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, void *y, int64_t ldy);
 void zpr_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t m, int64_t n, int64_t k, const void *a,
                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
+/* An activation x[rows, cols] of bf16 as the gradient of a weight reads it, whose sums go down the rows: `kept` has
+ * zpk_float8_bytes of it. The same gradient then, with one operand that was kept so, without gaps. */
+void zpr_keep_float8(zpr *c, zpk_float8 format, int64_t rows, int64_t cols, const void *x, int64_t ld, void *kept);
+typedef enum zpr_kept_side { ZPR_KEPT_A, ZPR_KEPT_B } zpr_kept_side;
+void zpr_wgrad_kept_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, zpr_kept_side kept, int64_t m, int64_t n,
+                           int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, bool accumulate,
+                           void *dw);
 
 /* Trainers for GPUs only: a product with row operations that it does to its result before it is written, as cuBLASLt
  * has them (its epilogues). y[m,n] = op(a) op(b), then one of bias, residual           y += bias of every row, y +=
@@ -201,6 +208,12 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 #define ZPR_MERGE_ALIGN 16
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);
+/* Attention of a context rank that has keys and values of its own positions alone, and meets those of the others one
+ * rank after the other (ring.c). Scratch has, each part at a multiple of ZPR_MERGE_ALIGN bytes, three times the rank's
+ * keys with its values; its queries in `real`; a sample's queries; forward log-sum-exps of these in `real`, backward
+ * three times the keys with the values, and these in `real`. */
+void zpr_attention_ring(zpr *c, const zpk_attention_args *args, void *scratch);
+void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_merge_parts(zpr *c, const zpk_merge *merge);
 /* Never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8

@@ -299,6 +299,7 @@ typedef struct zpr_program {
   int expert;             /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   int context;            /* neighbouring data ranks that share the positions of their samples; 0, 1: none do */
   bool context_by_keys;   /* in two stretches (by_keys.c), else in one */
+  bool context_ring;      /* by keys: these are not gathered but met rank after rank (ring.c) */
   unsigned shared_inputs; /* bit i: a context rank reads its positions of input i, else it has those of the sample */
   int shard; /* zero 1 to 3: neighbouring data ranks that divide the state among them, in whole expert groups;
               * other groups of them have copies. 0: all do */

@@ -456,12 +456,20 @@ typedef struct zp_sorted_rows {
   int64_t rows, experts;
 } zp_sorted_rows;
 zp_sorted_rows zp_graph_sorted_rows(const zp_graph *graph, const zp_node *product, int64_t microbatch);
+/* What ranks of a context group exchange around attention: heads; keys and values, which all gather; or these, which
+ * pass from rank to rank. In the plan's order: its words are of this order, too. */
+typedef enum zp_context_by { ZP_BY_HEADS, ZP_BY_KEYS, ZP_BY_RING, ZP_CONTEXT_BY_COUNT } zp_context_by;
+const char *zp_context_by_name(zp_context_by by);
+/* Positions of all keys that queries of an attention, forward or backward, see: on the ranks of a ring more than are
+ * here. */
+int64_t zp_attention_positions(const zp_graph *graph, const zp_node *node);
 /* The graph of one rank of a context group of `parts` data ranks, from that of its tensor rank (undifferentiated; of
  * `tensor` ranks): it has an equal share of every sample's positions, its place in the group first. Heads are exchanged
- * around attention; or, by_keys, keys and values gathered, and the share is two stretches. Parameters stay whole; of
- * one with a row for every position the graph reads the rank's (zp_tensor.position_parts). Tensors keep their indices.
- * A new graph in the same arena; NULL with *reason. */
-zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, bool by_keys, const char **reason);
+ * around attention; otherwise keys and values are gathered or passed on, and the share is two stretches. Parameters
+ * stay whole; of one with a row for every position the graph reads the rank's (zp_tensor.position_parts). Tensors keep
+ * their indices. A new graph in the same arena; NULL with *reason. */
+zp_graph *zp_graph_divide_positions(const zp_graph *graph, int tensor, int parts, zp_context_by by,
+                                    const char **reason);
 /* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
  * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
  * Group outputs are the values that someone outside needs, or backward needs and cannot cheaply rebuild.

@@ -392,7 +392,7 @@ typedef struct zp_constraints {
   zp_limit idle;            /* devices that are left out; unset: any number of them */
   zp_limit expert;          /* data ranks that share the experts of a tensor rank; unset: all that divide them */
   zp_limit context;         /* data ranks that share the positions of every sample; unset: 1 */
-  zp_limit context_by;      /* what they exchange for attention: 0 heads, 1 keys and values; unset: both */
+  zp_limit context_by;      /* what they exchange for attention: values of zp_context_by; unset: all */
   zp_limit shard;           /* data ranks that divide the state of ZeRO 1 to 3, of ZeRO 0 one; unset: all */
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */

@@ -31,14 +31,14 @@ typedef struct zp_stage_mix {
  * recomputed or offloaded. */
 typedef struct zp_choice {
   int tensor, pipeline;
-  int data;     /* ranks that hold the same of the model, all of which its state may be divided over: those that share
-                 * positions count. zp_replicas have samples of their own, which users call `data` */
-  int context;  /* data ranks that share the positions of the same samples (0 means 1); zp_context_ranks reads it */
-  bool by_keys; /* ranks of a context group gather keys and values instead of exchanging heads */
-  int expert;   /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
-  int zero;     /* 0 .. 3 */
-  int shard;    /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
-                 * zp_shard_ranks reads it */
+  int data;    /* ranks that hold the same of the model, all of which its state may be divided over: those that share
+                * positions count. zp_replicas have samples of their own, which users call `data` */
+  int context; /* data ranks that share the positions of the same samples (0 means 1); zp_context_ranks reads it */
+  zp_context_by context_by; /* what ranks of a context group exchange around attention */
+  int expert; /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
+  int zero;   /* 0 .. 3 */
+  int shard;  /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
+               * zp_shard_ranks reads it */
   zp_schedule schedule;
   int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
   bool sequence; /* see zp_constraints.sequence */

@@ -34,6 +34,7 @@ typedef struct zp_buffer {
   zp_place place : 8;
   zp_element element : 8;
   zp_param_kind kind : 8;    /* PARAM, SHARED */
+  bool operand;              /* kept as products in 8 or 4 bits read it, with its scales: `bytes` */
   int base;                  /* buffer whose storage a view or alias uses; -1 */
   int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
   int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
@@ -52,18 +53,22 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
 
 typedef struct zp_step {
   zp_op op;
-  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind : 8;
+  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY, ZP_STEP_KEEP_OPERAND } kind : 8;
   bool deferred;       /* backward: of BW when it is split, a product for weights or a sum over columns */
   bool hands_on;       /* COPY of a stream: left out where what flows out is where it came in */
   bool routed;         /* an exchange of as many rows as routing sends; comm_elements are those of the rank's choices */
+  bool reads_kept;     /* a weight's gradient: the activation is there as the product reads it */
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;         /* buffer index, -1 */
-  int row_chunks;        /* that sums over rows are made in; 0: there are none */
-  double flop, bytes;    /* work of one call */
-  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
-  double cost_s;         /* filled in by pricing */
+  int workspace;          /* buffer index, -1 */
+  int row_chunks;         /* that sums over rows are made in; 0: there are none */
+  double flop, bytes;     /* work of one call */
+  int64_t comm_elements;  /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  int64_t round_elements; /* of attention in a ring: what a rank passes on in a round, at most; 0 for others */
+  int64_t elements;       /* KEEP_OPERAND: rounded */
+  double cost_s;          /* filled in by pricing */
+  double alone_s;         /* the same of a ring: what it computes, without waiting for what is passed on */
 } zp_step;
 
 typedef struct zp_procedure {
@@ -377,6 +382,8 @@ static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, c
 /* Does the step exchange something in an expert group or a context group; in a context group? */
 bool zp_step_is_exchange(const zp_step *step);
 bool zp_step_is_of_context(const zp_step *step);
+/* Attention whose keys and values are passed on while it computes: its price is of both. */
+bool zp_step_is_ring(const zp_step *step);
 /* Bytes of one element of the collective that the step is. */
 int zp_step_element_bytes(const zp_lowered *lowered, const zp_step *step);
 

@@ -41,14 +41,14 @@ typedef ZP_VEC(zp_shard_chunks) zp_shard_chunks_list;
 
 typedef struct zp_sharding {
   int tensor;
-  int expert;          /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
-  int context;         /* ranks of a context group, 1: every data rank has all positions of its samples */
-  bool by_keys;        /* these gather keys and values instead of exchanging heads */
-  bool sequence;       /* carried tensors are split along the sequence */
-  bool epilogues;      /* products take in row operations (zp_fold_epilogues) */
-  bool gelu_gradients; /* gelu's derivative among them (zp_fold_gradients) */
-  zp_graph **local;    /* per segment: unfused, undifferentiated local graph */
-  zp_graph **trained;  /* per segment: the same fused and differentiated */
+  int expert;               /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
+  int context;              /* ranks of a context group, 1: every data rank has all positions of its samples */
+  zp_context_by context_by; /* what these exchange around attention */
+  bool sequence;            /* carried tensors are split along the sequence */
+  bool epilogues;           /* products take in row operations (zp_fold_epilogues) */
+  bool gelu_gradients;      /* gelu's derivative among them (zp_fold_gradients) */
+  zp_graph **local;         /* per segment: unfused, undifferentiated local graph */
+  zp_graph **trained;       /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
   zp_shard_chunks_list *in_chunks;
   zp_param_split *param; /* per model parameter */
