@@ -39,6 +39,7 @@ PLANS = (
     CONTEXT,
     KEYS,
     RING,
+    ("tests/diff/windows.dz", "--ranks", "4", "--set", "context=4", "--set", "context_by=ring", "--set", "zero=1"),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")
