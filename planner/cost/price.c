@@ -119,20 +119,24 @@ static double passed_s(const zp_group_link *link, int places, double bytes) {
   return fmax(local_s, network_s);
 }
 
-/* Attention computes as much in every round, with the keys of one rank, while those of the next one come. Backward the
- * gradients of a round go back in the next one, before the keys that come in it, and the last ones with nothing left to
- * compute. Rank r - i is met in round i (runtime/ring.c). */
+static double round_s(const pricer *p, const zp_step *step, int round) {
+  if (round < 1 || round >= step->ring.ranks) return 0;
+  int64_t elements = zp_ring_round_of(&step->ring, round).elements;
+  return elements ? passed_s(&p->exchange.context, round, (double)elements * p->lowered->compute_bytes) : 0;
+}
+
+/* Attention computes with the keys of one rank, while those of the next one come. Backward the gradients of a round go
+ * back in the next one, before the keys that come in it, and the last ones with nothing left to compute. Rank r - i is
+ * met in round i (runtime/ring.c). */
 static double ring_wait_s(const pricer *p, const zp_step *step) {
-  const zp_group_link *link = &p->exchange.context;
-  double bytes = (double)step->round_elements * p->lowered->compute_bytes, computed = step->alone_s / link->n,
-         waits = 0;
+  int ranks = (int)step->ring.ranks;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
-  for (int round = 0; round < link->n; round++) {
-    double moved = round + 1 < link->n ? passed_s(link, round + 1, bytes) : 0;
-    if (backward && round > 1) moved += passed_s(link, round - 1, bytes);
-    waits += fmax(0, moved - computed);
+  double waits = 0;
+  for (int round = 0; round < ranks; round++) {
+    double moved = round_s(p, step, round + 1) + (backward ? round_s(p, step, round - 1) : 0);
+    waits += fmax(0, moved - step->alone_s * zp_ring_round_of(&step->ring, round).share);
   }
-  return waits + (backward ? passed_s(link, link->n - 1, bytes) : 0);
+  return waits + (backward ? round_s(p, step, ranks - 1) : 0);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {

@@ -172,26 +172,44 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
-static bool is_causal(const procedure *p, const char *name) {
+static const zp_op_attr *attention_of(const procedure *p, const char *name) {
   for (int i = 0; i < p->graph->nodes.len; i++) {
     const zp_node *node = &p->graph->nodes.data[i];
-    if (node->op == ZP_OP_ATTENTION && strcmp(node->name, name) == 0) return node->attr.causal;
+    if (node->op == ZP_OP_ATTENTION && strcmp(node->name, name) == 0) return &node->attr;
   }
-  return false;
+  return NULL;
+}
+
+/* Stretches of keys that ranks of a ring get from others, where one of `rows` sees those that begin within a window. */
+static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
+  int64_t all = 2 * ranks, passed = 0;
+  for (int64_t to = 0; to < ranks; to++)
+    for (int64_t keys = 0; keys < all; keys++) {
+      int64_t late = all - 1 - to;
+      bool own = keys == to || keys == late;
+      bool seen =
+          (keys < to && (to - keys - 1) * rows + 1 < window) || (keys < late && (late - keys - 1) * rows + 1 < window);
+      passed += !own && seen;
+    }
+  return passed;
 }
 
 /* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4
- * parts, because late stretches go to half of the others. */
+ * parts, because late stretches go to half of the others, and in a window what all ranks send together. */
 static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
   bool grad = strcmp(op, "attention_grad") == 0;
   if (p->v->choice.context_by != ZP_BY_RING || (!grad && strcmp(op, "attention") != 0)) return 0;
-  int64_t elements = 0, context = p->v->choice.context > 1 ? p->v->choice.context : 1;
-  for (int i = 1; i <= 2; i++) {
+  const zp_op_attr *attr = attention_of(p, zp_json_get_string(step, "name", ""));
+  int64_t elements = 0, context = p->v->choice.context > 1 ? p->v->choice.context : 1, rows = 0;
+  for (int i = 1; i <= 2 && attr; i++) {
     const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), i), -1));
     elements += zp_times(zp_claim(x, "rows"), zp_claim(x, "cols"));
+    rows = zp_claim(x, "rows") / p->v->choice.microbatch;
   }
+  if (attr && attr->window)
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window));
   elements = zp_times(elements, grad ? 2 * context : context);
-  return is_causal(p, zp_json_get_string(step, "name", "")) ? elements / 4 * 3 : elements;
+  return attr && attr->causal ? elements / 4 * 3 : elements;
 }
 
 /* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it, of

@@ -51,6 +51,21 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
                     * false: overwrite on the first micro-batch of a step, add later */
 } zp_param_sum;
 
+/* Attention in a ring of context ranks. */
+typedef struct zp_ring {
+  int64_t ranks, rows, window; /* rows: positions of a stretch, of which a rank has two */
+  int64_t half_elements;       /* keys and values of a stretch, of all samples */
+  bool causal;
+} zp_ring;
+/* comm_elements of a forward step: with a window what all ranks send together, else those of an exchange. */
+int64_t zp_ring_elements(const zp_ring *ring);
+/* What a rank receives in a round, at most, and which share of its work it does in it, at least. */
+typedef struct zp_ring_round {
+  int64_t elements;
+  double share;
+} zp_ring_round;
+zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
+
 typedef struct zp_step {
   zp_op op;
   enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY, ZP_STEP_KEEP_OPERAND } kind : 8;
@@ -61,14 +76,14 @@ typedef struct zp_step {
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;          /* buffer index, -1 */
-  int row_chunks;         /* that sums over rows are made in; 0: there are none */
-  double flop, bytes;     /* work of one call */
-  int64_t comm_elements;  /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
-  int64_t round_elements; /* of attention in a ring: what a rank passes on in a round, at most; 0 for others */
-  int64_t elements;       /* KEEP_OPERAND: rounded */
-  double cost_s;          /* filled in by pricing */
-  double alone_s;         /* the same of a ring: what it computes, without waiting for what is passed on */
+  int workspace;         /* buffer index, -1 */
+  int row_chunks;        /* that sums over rows are made in; 0: there are none */
+  double flop, bytes;    /* work of one call */
+  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  zp_ring ring;          /* attention whose keys and values are passed on; ranks 0 for others */
+  int64_t elements;      /* KEEP_OPERAND: rounded */
+  double cost_s;         /* filled in by pricing */
+  double alone_s;        /* the same of a ring: what it computes, without waiting for what is passed on */
 } zp_step;
 
 typedef struct zp_procedure {
