@@ -151,6 +151,11 @@ def metrics(text):
 
 # ---- checks ----
 
+class Tally(harness.Tally):
+    def check(self, name, good, detail=""):
+        return super().check(name, good, str(detail))
+
+
 def watch(*words, **keywords):
     return harness.zplan("watch", *words, **keywords)
 
@@ -438,8 +443,8 @@ def trainer(tally, folder):
     tally.check("a trainer's log: prediction", abs(found["predicted_step_s"] - end["predicted_step_ms"] / 1e3) < 1e-9, found)
     path, _ = board_of(folder + "/trainer_board")
     tally.check("a trainer's log: when", abs(int(os.path.basename(path).split(".")[3]) - os.path.getmtime(log)) < 300, path)
-    run = subprocess.Popen([harness.ZPLAN, *words, "1000000", "--overwrite"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                           env={**os.environ, **harness.WIDE})
+    run = subprocess.Popen([folder + "/tree/trainer", "--steps", "1000000", "--log", log, "--overwrite", "--no-progress"], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, start_new_session=True)
     harness.sessions.add(run.pid)
     until, found = time.monotonic() + 60, {}
     while time.monotonic() < until and not (found.get("steps") == 1000000 and found.get("step")):
@@ -454,7 +459,7 @@ def trainer(tally, folder):
 
 def main():
     harness.require_zplan()
-    tally = harness.Tally()
+    tally = Tally()
     with harness.Scratch() as folder:
         path, records = recorded(tally, folder)
         several(tally, folder)
