@@ -34,9 +34,11 @@ static const zp_verb verbs[] = {
      "deepspeed|megatron|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE] | hf CHECKPOINT -o FOLDER",
      "the plan in the words of another program; a checkpoint's weights for Hugging Face", false},
     {"import", zp_cmd_import,
-     "hf CONFIG.json|FOLDER | nccl|slurm FILE | megatron [SCRIPT.sh] | deepspeed CONFIG.json --model MODEL "
+     "hf CONFIG.json|FOLDER | nccl|slurm FILE | megatron [SCRIPT.sh] | deepspeed CONFIG.json --model MODEL | "
+     "torchtitan [CONFIG.toml] "
      "[--gpus N] [--machine NAME] [-- WORDS...] [-o FILE.dz]",
-     "a model of Hugging Face, nodes of NCCL or Slurm, a launch of Megatron-LM or DeepSpeed as a .dz file", false},
+     "a model of Hugging Face, nodes of NCCL or Slurm, a launch of Megatron-LM, DeepSpeed or torchtitan as a .dz file",
+     false},
     {"sample", zp_cmd_sample, "CHECKPOINT [FILE.dz] --prompt TEXT... [--temperature T]",
      "generate text from a checkpoint", true},
     {"eval", zp_cmd_eval, "CHECKPOINT [FILE.dz] --data FILE [--json]",

@@ -164,6 +164,7 @@ keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
 launches|python3 tests/interop/launches.py
 launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
+launches of torchtitan|python3 tests/interop/launches_torchtitan.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py

@@ -133,6 +133,11 @@ static void declare_buffer(zp_frame *f, int b) {
                 shape_text(f, b));
     return;
   }
+  if (x->operand) {
+    zp_buf_line(out, "uint8_t *%s = (uint8_t *)saved + %lld; /* %s in 8 bits, kept for the gradient of a weight */",
+                name, ZP_LL(x->offset), shape_text(f, b));
+    return;
+  }
   switch (x->place) {
   case ZP_AT_PARAM:
     zp_buf_line(out, "const real *%s = %s + %lld; /* %s%s */", name, zp_frame_kinds[x->kind].params, ZP_LL(x->offset),

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-typedef enum import_format { HF, NCCL, SLURM, FORMATS, MEGATRON = FORMATS, DEEPSPEED } import_format;
+typedef enum import_format { HF, NCCL, SLURM, FORMATS, MEGATRON = FORMATS, DEEPSPEED, TORCHTITAN } import_format;
 static const struct {
   const char *file; /* what it wants */
   zp_diag_code missing;
@@ -23,13 +23,14 @@ static zp_imported *read_format(zp_run_state *run, import_format format, const c
   case NCCL: return zp_import_nccl(run->arena, run->diags, path, text, len, run->options.gpu);
   case SLURM: return zp_import_slurm(run->arena, run->diags, path, text, len);
   case MEGATRON:
-  case DEEPSPEED: break; /* cmd_import_launch.c */
+  case DEEPSPEED:
+  case TORCHTITAN: break; /* cmd_import_launch.c */
   }
   return NULL;
 }
 
 int zp_cmd_import(zp_run_state *run) {
-  static const char *const words[] = {"hf", "nccl", "slurm", "megatron", "deepspeed"};
+  static const char *const words[] = {"hf", "nccl", "slurm", "megatron", "deepspeed", "torchtitan"};
   int format = zp_take_format(run, words, sizeof words / sizeof *words);
   if (format < 0) return ZP_EXIT_USAGE;
   if (format >= FORMATS) return zp_import_launch(run, words[format]);

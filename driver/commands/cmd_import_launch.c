@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zplan import megatron|deepspeed: a launch of another program as a .dz file. With -o it also answers what people ask
- * of a launch that exists: does it fit, how long is a step, what does it wait for, what would be better and by how
- * much. */
+/* zplan import megatron|deepspeed|torchtitan: a launch of another program as a .dz file. With -o it also answers what
+ * people ask of a launch that exists: does it fit, how long is a step, what does it wait for, what would be better and
+ * by how much. */
 #include "driver.h"
 #include "machines.h"
 
@@ -15,6 +15,25 @@
 #include <unistd.h>
 
 static const char default_machine[] = "dgx-h100";
+
+/* What a program's launches are read by, and what the command line has to say. */
+typedef enum model_said { NO_MODEL, MAY_NAME_MODEL, NEEDS_MODEL } model_said;
+typedef struct launch_reader {
+  const char *name;
+  zp_imported *(*read)(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
+                       const zp_launch_words *words);
+  model_said model;
+  bool needs_file;
+} launch_reader;
+static const launch_reader readers[] = {{"megatron", zp_import_megatron, NO_MODEL, false},
+                                        {"deepspeed", zp_import_deepspeed, NEEDS_MODEL, true},
+                                        {"torchtitan", zp_import_torchtitan, MAY_NAME_MODEL, false}};
+
+static const launch_reader *reader_of(const char *name) {
+  const launch_reader *p = readers;
+  while (strcmp(p->name, name) != 0) p++;
+  return p;
+}
 
 /* The node of a machine as a line of a cluster block. false after saying that there is none. */
 static bool take_machine(zp_run_state *run, zp_launch_words *words) {
@@ -89,8 +108,8 @@ static bool take_model(zp_run_state *run, zp_launch_words *words) {
 /* ---- the launch ---- */
 
 /* The text that is written. NULL after reporting. */
-static const char *imported(zp_run_state *run, const char *format, zp_launch_words *words, const char **program) {
-  bool megatron = strcmp(format, "megatron") == 0;
+static const char *imported(zp_run_state *run, const launch_reader *p, zp_launch_words *words,
+                            const char **for_program) {
   const char *path = run->options.files.len ? run->options.files.data[0] : NULL, *error = NULL, *text = NULL;
   size_t len = 0;
   if (path && !(text = zp_read_input(run->arena, path, &len, &error))) {
@@ -102,10 +121,9 @@ static const char *imported(zp_run_state *run, const char *format, zp_launch_wor
     zp_flush_diags(run);
     return NULL;
   }
-  const zp_imported *found = megatron ? zp_import_megatron(run->arena, run->diags, path, text, len, words)
-                                      : zp_import_deepspeed(run->arena, run->diags, path, text, len, words);
+  const zp_imported *found = p->read(run->arena, run->diags, path, text, len, words);
   if (!zp_flush_diags(run) || !found) return NULL;
-  *program = found->program;
+  *for_program = found->program;
   for (int i = 0; i < found->notes.len; i++) zp_say_line(stderr, "note: %s", found->notes.data[i]);
   const char *laid_out = zp_format_source(
       run->arena, run->diags, zp_diags_add_source(run->diags, "imported", found->text, strlen(found->text)));
@@ -177,23 +195,21 @@ int zp_import_launch(zp_run_state *run, const char *format) {
   const zp_options *o = &run->options;
   if (o->gpus_auto || o->gpus_low) return zp_usage_error("--gpus wants a number here: a launch runs on so many");
   if (o->gpu) return zp_usage_error("--gpu is for `zplan import nccl`; --machine says what a launch runs on");
-  bool megatron = strcmp(format, "megatron") == 0;
-  if (!megatron && !o->load.model)
+  const launch_reader *p = reader_of(format);
+  if (p->model == NEEDS_MODEL && !o->load.model)
     return zp_usage_error("`zplan import %s` wants --model: a .dz file, a config.json or a name of `zplan models`; the "
                           "configuration does not say it",
                           format);
-  if (megatron && o->load.model) return zp_usage_error("--model: the flags of Megatron-LM say the model");
-  if (!megatron && o->files.len != 1)
-    return zp_usage_error("`zplan import %s` wants one configuration, %d were given", format, o->files.len);
-  if (o->files.len > 1)
-    return zp_usage_error("`zplan import %s` wants one script, %d were given", format, o->files.len);
+  if (p->model == NO_MODEL && o->load.model) return zp_usage_error("--model: the flags of %s say the model", format);
+  if (o->files.len > 1 || (p->needs_file && o->files.len == 0))
+    return zp_usage_error("`zplan import %s` wants one file, %d were given", format, o->files.len);
   if (o->files.len == 0 && o->trainer_args.len == 0)
     return zp_usage_error("`zplan import %s` wants a script, or flags after `--`", format);
   zp_launch_words words = {.args = o->trainer_args, .gpus = o->load.gpus};
-  const char *program = format;
+  const char *for_program = format;
   if (!take_machine(run, &words)) return ZP_EXIT_USAGE;
-  const char *text = imported(run, format, &words, &program);
+  const char *text = imported(run, p, &words, &for_program);
   if (!text) return ZP_EXIT_ERROR;
   if (!zp_put_output(run, text, "#")) return ZP_EXIT_ERROR;
-  return run->options.output ? answer(run, run->options.output, program) : ZP_EXIT_OK;
+  return run->options.output ? answer(run, run->options.output, for_program) : ZP_EXIT_OK;
 }

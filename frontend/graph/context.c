@@ -152,21 +152,21 @@ static int heads_of(divider *d, const zp_node *near, int tensor, int64_t heads) 
 static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->parts ? heads / d->parts : 1; }
 
 /* What no call for two stretches of queries has; NULL: nothing. */
-static const char *asks_positions(const zp_node *node) {
+static const char *asks_positions(const divider *d, const zp_node *node) {
   const zp_op_attr *attr = &node->attr;
-  return attr->sparse                        ? "a pattern"
-         : attr->window                      ? "a window"
-         : attr->alibi_heads                 ? "ALiBi"
-         : attr->rate > 0                    ? "dropout"
-         : zp_attention_lengths(node) >= 0   ? "lengths"
-         : zp_attention_documents(node) >= 0 ? "documents"
-                                             : NULL;
+  return attr->sparse                                             ? "a pattern"
+         : attr->window && (d->by != ZP_BY_RING || !attr->causal) ? "a window"
+         : attr->alibi_heads                                      ? "ALiBi"
+         : attr->rate > 0                                         ? "dropout"
+         : zp_attention_lengths(node) >= 0                        ? "lengths"
+         : zp_attention_documents(node) >= 0                      ? "documents"
+                                                                  : NULL;
 }
 
 /* The rank's queries see keys and values of all positions, in the order of stretches that ranks have. */
 static bool add_attention_to_keys(divider *d, const zp_node *node) {
   zp_node copy = *node;
-  const char *asks = asks_positions(node);
+  const char *asks = asks_positions(d, node);
   if (asks)
     return refuse(d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)",
                                zp_context_by_name(d->by), asks, node->name));

@@ -117,6 +117,37 @@ static double rounds_s(const own *o, const zp_step *step, zp_attention_shape sha
   return seconds + zp_cost_memory_bound(o->machine, merged, 0);
 }
 
+/* In a window the rank in the middle computes most: its stretches are neighbours, and all before them are seen that the
+ * window reaches. Of these some are rectangles, of the last two what is left of rectangles are triangles. */
+static double window_rounds_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
+  const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);
+  int64_t samples = o->lowered->microbatch, n = q->dim[1] / 2;
+  int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
+  zp_kernel_work all = {0}, one;
+  double seconds = 0, rows = 0;
+  for (int64_t away = 0; away * n < shape.window + n - 1; away++) {
+    int64_t reach = shape.window - away * n, whole = away == 0 ? 0 : reach > n ? n : reach > 0 ? reach : 0;
+    int64_t turned = away == 0 ? n : reach > 0 ? n - whole : n - 1 + reach, rest = reach > 0 ? n - 1 - turned : 0;
+    zp_attention_shape calls[3] = {shape, shape, shape};
+    calls[0].sequence = turned, calls[0].window = away == 0 && shape.window < n ? shape.window : 0;
+    calls[1].sequence = whole, calls[1].keys = n, calls[2].sequence = turned, calls[2].keys = rest;
+    for (int i = 0; i < 3; i++) {
+      if (i > 0) calls[i].causal = false, calls[i].window = 0;
+      if (calls[i].sequence <= 0 || (i > 0 && calls[i].keys <= 0)) continue;
+      seconds += 2 * zp_cost_tensor_attention(o->machine, &calls[i], backward, &one);
+      all.kernel = one.kernel, all.launches += 2 * one.launches * (int)samples;
+      all.flop += 2 * one.flop, all.bytes += 2 * one.bytes;
+      rows += 2 * (double)(calls[i].sequence * samples);
+    }
+  }
+  double merged =
+      rows * (double)q->dim[2] * (2.0 * real + 3 * elem) + 4.0 * (double)zp_shape_elements(k, samples) * elem;
+  if (backward) merged += rows * (double)(2 * q->dim[2] + 6 * k->dim[2]) * elem;
+  all.bytes += merged;
+  *o->work = all;
+  return seconds + zp_cost_memory_bound(o->machine, merged, 0);
+}
+
 static double products_s(const own *o, const zp_step *step, bool backward) {
   const zp_op_attr *attr = &step->node->attr;
   if (o->tensor_head == 0)
@@ -134,6 +165,7 @@ static double products_s(const own *o, const zp_step *step, bool backward) {
                               .window = attr->window,
                               .keys = attr->cross ? in_shape(o, step, 1)->dim[1] : 0,
                               .sums_bias = backward && step->sums.len > 0};
+  if (attr->ring && attr->window) return window_rounds_s(o, step, shape, backward);
   if (attr->ring) return rounds_s(o, step, shape, backward);
   if (attr->parts > 1) return halves_s(o, step, shape, backward);
   return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);

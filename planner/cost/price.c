@@ -39,13 +39,24 @@ static zp_product_kind kind_of(const zp_node *node, bool forward) {
 
 /* CPU ranks round operands of 8 bits, a tile of an operand for every tile of the result that it goes into. The casts of
  * GPUs are the profile's (software/). */
-static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k) {
-  if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
-  double elements = m * k * ceil(n / ZPK_PRODUCT_N) + k * n * ceil(m / ZPK_PRODUCT_M);
+static double rounded_s(const pricer *p, double elements) {
   return elements * zp_cost_constant(ZP_COST_CPU_FLOAT8) / p->machine->flop_per_s;
 }
 
-static double matmul_s(const pricer *p, const zp_node *node) {
+/* kept: the second operand is there in 8 bits. */
+static double rounding_s(const pricer *p, const zp_node *node, double m, double n, double k, bool kept) {
+  if (!node->attr.float8 || !p->machine->node->device.is_cpu) return 0;
+  return rounded_s(p, m * k * ceil(n / ZPK_PRODUCT_N) + (kept ? 0 : k * n * ceil(m / ZPK_PRODUCT_M)));
+}
+
+/* An operand is rounded once; other programs cast it with what the product of forward reads. */
+static double keep_operand_s(const pricer *p, const zp_step *step) {
+  if (!p->machine->node->device.is_cpu) return 0;
+  return zp_cost_row_kernel(p->machine, step->bytes, 0, false) + rounded_s(p, (double)step->elements);
+}
+
+static double matmul_s(const pricer *p, const zp_step *step) {
+  const zp_node *node = step->node;
   int eb = p->lowered->compute_bytes;
   double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
   double a = (double)zp_shape_cols(in_shape(p, node, 0)), b;
@@ -53,11 +64,11 @@ static double matmul_s(const pricer *p, const zp_node *node) {
     b = (double)zp_shape_cols(in_shape(p, node, 1));
     bool turned = !node->attr.trans && p->machine->node->device.measured; /* only there it makes a difference */
     return zp_cost_product(p->machine, ZP_PRODUCT_TN, 1, turned ? b : a, turned ? a : b, rows, eb) +
-           rounding_s(p, node, a, b, rows);
+           rounding_s(p, node, a, b, rows, step->reads_kept);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
   return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb) +
-         rounding_s(p, node, rows, b, a);
+         rounding_s(p, node, rows, b, a, false);
 }
 
 /* Products of all experts. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
@@ -108,20 +119,24 @@ static double passed_s(const zp_group_link *link, int places, double bytes) {
   return fmax(local_s, network_s);
 }
 
-/* Attention computes as much in every round, with the keys of one rank, while those of the next one come. Backward the
- * gradients of a round go back in the next one, before the keys that come in it, and the last ones with nothing left to
- * compute. Rank r - i is met in round i (runtime/ring.c). */
+static double round_s(const pricer *p, const zp_step *step, int round) {
+  if (round < 1 || round >= step->ring.ranks) return 0;
+  int64_t elements = zp_ring_round_of(&step->ring, round).elements;
+  return elements ? passed_s(&p->exchange.context, round, (double)elements * p->lowered->compute_bytes) : 0;
+}
+
+/* Attention computes with the keys of one rank, while those of the next one come. Backward the gradients of a round go
+ * back in the next one, before the keys that come in it, and the last ones with nothing left to compute. Rank r - i is
+ * met in round i (runtime/ring.c). */
 static double ring_wait_s(const pricer *p, const zp_step *step) {
-  const zp_group_link *link = &p->exchange.context;
-  double bytes = (double)step->round_elements * p->lowered->compute_bytes, computed = step->alone_s / link->n,
-         waits = 0;
+  int ranks = (int)step->ring.ranks;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
-  for (int round = 0; round < link->n; round++) {
-    double moved = round + 1 < link->n ? passed_s(link, round + 1, bytes) : 0;
-    if (backward && round > 1) moved += passed_s(link, round - 1, bytes);
-    waits += fmax(0, moved - computed);
+  double waits = 0;
+  for (int round = 0; round < ranks; round++) {
+    double moved = round_s(p, step, round + 1) + (backward ? round_s(p, step, round - 1) : 0);
+    waits += fmax(0, moved - step->alone_s * zp_ring_round_of(&step->ring, round).share);
   }
-  return waits + (backward ? passed_s(link, link->n - 1, bytes) : 0);
+  return waits + (backward ? round_s(p, step, ranks - 1) : 0);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {
@@ -150,10 +165,11 @@ static double summed_s(const pricer *p, const zp_step *step, double product_s) {
 
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
+  if (step->kind == ZP_STEP_KEEP_OPERAND) return keep_operand_s(p, step);
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
-  case ZP_CLASS_MATMUL: return summed_s(p, step, matmul_s(p, step->node));
+  case ZP_CLASS_MATMUL: return summed_s(p, step, matmul_s(p, step));
   case ZP_CLASS_GROUPED: return summed_s(p, step, grouped_s(p, step->node));
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
   default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);

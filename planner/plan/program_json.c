@@ -3,7 +3,7 @@
 #include "plan_internal.h"
 
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
-static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
+static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy", "keep_operand"};
 
 static void set_ints(zp_json *o, const char *key, const zp_ints *v) {
   zp_json *a = zp_json_set(o, key, zp_json_array());
@@ -25,7 +25,7 @@ static zp_json *procedure_json(const zp_procedure *p, const zp_segment_program *
     zp_json *j = zp_json_append(buffers, zp_json_object());
     zp_json_set_string(j, "name", x->name);
     zp_json_set_string(j, "place", zp_place_name(x));
-    zp_json_set_string(j, "element", element_name[x->element]);
+    zp_json_set_string(j, "element", x->operand ? "operand" : element_name[x->element]);
     zp_json_set_int(j, "rows", x->rows);
     zp_json_set_int(j, "cols", x->cols);
     zp_json_set_int(j, "ld", x->ld);

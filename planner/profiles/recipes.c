@@ -14,7 +14,9 @@
  * Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits largest value and
  * cast, else one (the same page).
  * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
- * blocks of 128 are not timed there: rate 0, they are not planned for GPUs. */
+ * blocks of 128 are not timed there: rate 0, they are not planned for GPUs.
+ * Operands that are kept: bits of a number, and how many numbers of a column share a scale (0: all numbers share one),
+ * which has a byte, or the four of an f32 where there is one. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
@@ -29,12 +31,13 @@ static const struct {
   int first_arch, end_arch;
   bool overlaps;
   int weight_32nds, weight_32nds_before_sm100, cast_kernels;
+  int bits, group;
 } recipes[] = {
-    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1},
-    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3},
-    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1},
-    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0},
-    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2},
+    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1, 8, 0},
+    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3, 8, 0},
+    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1, 8, 32},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0, 8, 128},
+    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2, 4, 16},
 };
 
 static int arch_of(const zp_device *device) {
@@ -85,6 +88,15 @@ bool zp_software_has_nodes(const zp_cluster *cluster) {
 bool zp_software_sends_once(const zp_software *software, const zp_cluster *cluster) {
   return software && software->own_experts && software->dispatcher == ZP_DISPATCH_NODES &&
          zp_software_has_nodes(cluster);
+}
+
+int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols) {
+  enum { F32_BYTES = 4 };
+  assert(recipe && rows >= 0 && cols >= 0);
+  size_t i = 0;
+  while (strcmp(recipes[i].recipe, recipe) != 0) assert(++i < sizeof recipes / sizeof *recipes);
+  int64_t group = recipes[i].group, scales = group ? (rows + group - 1) / group * cols : F32_BYTES;
+  return (rows * cols * recipes[i].bits + 7) / 8 + scales;
 }
 
 int zp_software_weight_32nds(const zp_software *software) { return software ? software->weight_32nds : 0; }

@@ -96,8 +96,8 @@ static void bind_outputs(zp_lowering *l, zp_procedure *p, int *buffer_of, const 
   for (int i = 0; i < f->tensors->len; i++) {
     int tensor = f->tensors->data[i], root = zp_lower_root(l, tensor);
     const zp_tensor *t = &l->graph->tensors.data[root];
-    copy[i] = t->role != ZP_ROLE_VALUE || (l->saved[root] && !l->recompute) || buffer_of[root] >= 0 ||
-              !zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
+    copy[i] = t->role != ZP_ROLE_VALUE || (l->saved[root] && l->operand[root] < 0 && !l->recompute) ||
+              buffer_of[root] >= 0 || !zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
     if (copy[i]) continue;
     buffer_of[root] = flow_buffer(l, p, f, i, root);
     p->buffers.data[buffer_of[root]].tensor = root;
@@ -193,6 +193,7 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
   make_room(l, p, g->tensors.len, g->nodes.len);
   int *buffer_of = no_buffers(l);
+  l->reads_kept = true;
   flow out = {&g->grad_out, ZP_AT_GRAD_OUT, "dx"};
   bool *copy = ZP_NEW_ARRAY(l->scratch, bool, g->grad_out.len + 1);
   for (int i = 0; i < g->carry_in.len; i++)
@@ -299,6 +300,7 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   out->carry_kept_elements = l.shard ? (out->carry_own_elements + t - 1) / t : out->carry_own_elements;
   zp_lower_find_aliases(&l);
   zp_lower_find_saved(&l);
+  zp_lower_find_operands(&l);
   zp_lower_select(&l);
   zp_lower_place_saved(&l);
   out->forward.name = zp_format(arena, "%s_forward", segment->name);

@@ -33,6 +33,8 @@ typedef struct zp_lowering {
   bool recompute, shard;      /* this segment rebuilds its forward values / keeps its input as shards */
   int *alias;                 /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
   bool *saved;                /* per tensor that owns storage: kept from forward to backward */
+  int *operand;               /* per tensor that owns storage: the one at it that is kept in 8 or 4 bits, -1: none */
+  bool reads_kept;            /* the procedure finds such values as they are kept */
   bool *rebuilt;              /* per tensor: selective recomputation rebuilds it at the start of backward */
   ZP_VEC(zp_node *) rebuilds; /* in that order */
   int64_t *saved_offset;
@@ -43,12 +45,21 @@ typedef struct zp_lowering {
 void zp_lower_find_aliases(zp_lowering *l);
 /* Sets `saved`: all forward values that backward reads. Requires: aliases. */
 void zp_lower_find_saved(zp_lowering *l);
+/* Sets `operand`. Requires: aliases, saved. */
+void zp_lower_find_operands(zp_lowering *l);
+/* Bytes of a tensor's storage as it is kept. */
+int64_t zp_lower_kept_bytes(const zp_lowering *l, int tensor);
+/* A new buffer of an operand that is kept. Requires: zp_lower_place_saved. */
+int zp_lower_operand_buffer(zp_lowering *l, zp_procedure *p, int tensor);
+/* Appends the steps by which operands are kept that no node of forward after n reads or writes. */
+void zp_lower_keep_operands(zp_lowering *l, zp_procedure *p, int *buffer_of, int n);
 /* The kept input stands first in the unit's slot, then the saved values in tensor order. Requires: zp_lower_select. */
 void zp_lower_place_saved(zp_lowering *l);
 /* The tensor that owns the storage of `tensor`. */
 int zp_lower_root(const zp_lowering *l, int tensor);
 int64_t zp_lower_tensor_bytes(const zp_lowering *l, int tensor);
-/* Chooses what selective recomputation rebuilds: moves tensors from `saved` to `rebuilt`. Requires: aliases, saved. */
+/* Chooses what selective recomputation rebuilds: moves tensors from `saved` to `rebuilt`, and keeps in 16 bits what
+ * that reads. Requires: aliases, saved, operands. */
 void zp_lower_select(zp_lowering *l);
 /* Appends the step of one node. */
 void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node);

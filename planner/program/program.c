@@ -105,7 +105,7 @@ const char *zp_place_name(const zp_buffer *buffer) {
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
+  static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy", "keep_operand"};
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len,
               p->n_recompute, (long long)p->transient_bytes);

@@ -109,7 +109,7 @@ static zp_node *rebuild(const zp_lowering *l, const zp_node *node, int i) {
   zp_node *out = p.out = ZP_NEW(l->arena, zp_node);
   *out = (zp_node){.op = ZP_OP_FUSED, .span = node->span, .name = node->name};
   build_part(&p, target, value);
-  double bytes = (double)zp_lower_tensor_bytes(l, target);
+  double bytes = (double)zp_lower_kept_bytes(l, target);
   double flop = zp_node_flop(l->graph, out, l->lowered->microbatch);
   if (bytes >= zp_cost_constant(ZP_COST_SELECTIVE_BYTES_PER_FLOP) * flop) return out;
   zp_arena_rewind(l->arena, mark);
@@ -150,7 +150,9 @@ void zp_lower_select(zp_lowering *l) {
       again[i] = rebuild(l, node, i);
       if (!again[i]) continue;
       l->saved[tensor] = false;
+      l->operand[tensor] = -1;
       l->rebuilt[tensor] = true;
+      for (int k = 0; k < again[i]->in.len; k++) l->operand[zp_lower_root(l, again[i]->in.data[k])] = -1;
     }
     append_in_order(l, node, again);
   }

@@ -40,7 +40,7 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
   case ZP_ROLE_CARRY_IN: zp_lower_place_carried(l, b, ZP_AT_CARRY_IN, t->index); break;
   case ZP_ROLE_GRAD_IN: zp_lower_place_carried(l, b, ZP_AT_GRAD_IN, t->index); break;
   case ZP_ROLE_VALUE:
-    if (l->saved[tensor] && !l->recompute) {
+    if (l->saved[tensor] && l->operand[tensor] < 0 && !l->recompute) {
       b->place = ZP_AT_SAVED;
       b->offset = l->saved_offset[tensor];
     } else {
@@ -52,6 +52,11 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
 
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor) {
   if (buffer_of[tensor] >= 0) return buffer_of[tensor];
+  int kept = zp_lower_root(l, tensor);
+  if (l->reads_kept && l->operand[kept] >= 0) {
+    if (buffer_of[kept] < 0) buffer_of[kept] = zp_lower_operand_buffer(l, p, kept);
+    return buffer_of[tensor] = buffer_of[kept];
+  }
   const zp_tensor *t = &l->graph->tensors.data[tensor];
   zp_buffer b = {.name = t->name, .element = t->element, .base = -1, .tensor = tensor, .index = -1};
   b.rows = zp_shape_rows(&t->shape, l->lowered->microbatch);
@@ -153,21 +158,19 @@ static bool is_routed(const zp_node *node) {
   return (node->op == ZP_OP_SPREAD_SLOTS || node->op == ZP_OP_RETURN_SLOTS) && node->in.len > 1;
 }
 
-/* Keys and values of the rank: what passes in a round of a ring. 0: it is none. */
-static int64_t round_elements(const zp_lowering *l, const zp_node *node) {
-  if (zp_op_get_class(node->op) != ZP_CLASS_ATTENTION || !node->attr.ring) return 0;
-  return 2 * zp_shape_elements(&l->graph->tensors.data[node->in.data[1]].shape, l->lowered->microbatch);
-}
-
-/* As many as in an exchange in which every rank has as much for each other one: keys and values of all ranks, backward
- * their gradients, too. Causal: a late stretch goes to half of the others. */
-static int64_t ring_elements(const zp_lowering *l, const zp_node *node) {
-  int64_t all = node->attr.parts * round_elements(l, node) * (node->op == ZP_OP_ATTENTION_GRAD ? 2 : 1);
-  return node->attr.causal ? all / 4 * 3 : all;
+static zp_ring ring_of(const zp_lowering *l, const zp_node *node) {
+  if (zp_op_get_class(node->op) != ZP_CLASS_ATTENTION || !node->attr.ring) return (zp_ring){0};
+  const zp_shape *keys = &l->graph->tensors.data[node->in.data[1]].shape;
+  return (zp_ring){.ranks = node->attr.parts,
+                   .rows = keys->dim[1] / 2,
+                   .window = node->attr.window,
+                   .half_elements = zp_shape_elements(keys, l->lowered->microbatch),
+                   .causal = node->attr.causal};
 }
 
 static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
-  if (round_elements(l, node) > 0) return ring_elements(l, node);
+  zp_ring ring = ring_of(l, node);
+  if (ring.ranks > 0) return zp_ring_elements(&ring) * (node->op == ZP_OP_ATTENTION_GRAD ? 2 : 1); /* and gradients */
   if (exchanges_heads(node)) return exchanged_heads(l, node);
   if (node->op == ZP_OP_GATHER_CHOICES) return l->lowered->microbatch * node->attr.experts; /* a rank's counts */
   if (node->op == ZP_OP_SPREAD_COUNTS) return node->attr.experts;
@@ -194,6 +197,11 @@ static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const
   zp_ints buffers = {ZP_ROOM_FOR(l->details, int, n), n, n};
   for (int i = 0; i < n; i++) buffers.data[i] = zp_lower_buffer(l, p, buffer_of, tensors->data[i]);
   return buffers;
+}
+
+/* Is an operand of the weight's gradient there as its product reads it? */
+static bool reads_kept(const zp_lowering *l, const zp_node *node) {
+  return node->op == ZP_OP_MATMUL_WGRAD && l->reads_kept && l->operand[zp_lower_root(l, node->in.data[1])] >= 0;
 }
 
 void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
@@ -223,8 +231,9 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   int compute = l->lowered->compute_bytes, sum = l->lowered->spec->cluster.software ? compute : l->lowered->grad_bytes;
   step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, compute, sum); /* others' sums: their profiles */
   step.comm_elements = comm_elements(l, node);
-  step.round_elements = round_elements(l, node);
+  step.ring = ring_of(l, node);
   step.routed = is_routed(node);
+  step.reads_kept = reads_kept(l, node);
   zp_push(l->scratch, &p->steps, step);
 }
 
@@ -237,5 +246,6 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
       continue;
     }
     zp_lower_node(l, p, buffer_of, node);
+    if (!l->reads_kept) zp_lower_keep_operands(l, p, buffer_of, n);
   }
 }

@@ -61,7 +61,7 @@ void zp_lower_place_saved(zp_lowering *l) {
   for (int t = 0; t < l->graph->tensors.len && !l->recompute; t++) {
     if (!l->saved[t]) continue;
     l->saved_offset[t] = offset;
-    offset = zp_round_up(offset + zp_lower_tensor_bytes(l, t), ZP_ALIGN_BYTES);
+    offset = zp_round_up(offset + zp_lower_kept_bytes(l, t), ZP_ALIGN_BYTES);
   }
   l->out->saved_bytes = offset;
 }

@@ -41,13 +41,20 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
 }
 
 /* In a ring: keys and values of three ranks, sums of queries, what one call makes of a sample's; backward gradients
- * that go to two ranks and come from one, and sums of these. */
-static int64_t ring_bytes(const zp_lowering *l, const zp_shape *q, const zp_shape *k, int64_t heads, bool backward) {
+ * that go to two ranks and come from one, and sums of these. With a window also a call's rows in the opposite order. */
+static int64_t ring_bytes(const zp_lowering *l, const zp_node *node, const zp_shape *q, const zp_shape *k,
+                          bool backward) {
   enum { ALIGN = 16, RANKS = 3 };
   int64_t elem = l->lowered->compute_bytes, real = l->lowered->stat_bytes, samples = l->lowered->microbatch;
   int64_t queries = q->dim[1] * q->dim[2], keys = 2 * samples * k->dim[1] * k->dim[2];
   int64_t piece = zp_round_up(keys * elem, ALIGN);
   int64_t bytes = RANKS * piece + zp_round_up(samples * queries * real, ALIGN) + zp_round_up(queries * elem, ALIGN);
+  int64_t heads = node->attr.heads, rows = q->dim[1] / 2;
+  if (node->attr.window) {
+    int64_t turned = zp_round_up(rows * q->dim[2] * elem, ALIGN),
+            pairs = zp_round_up(rows * 2 * k->dim[2] * elem, ALIGN);
+    bytes += (backward ? 3 : 1) * turned + (backward ? 2 : 1) * pairs + zp_round_up(rows * heads * real, ALIGN);
+  }
   return bytes +
          (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN) : zp_round_up(q->dim[1] * heads * real, ALIGN));
 }
@@ -58,7 +65,7 @@ int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool
   enum { ALIGN = 16 };
   const zp_shape *q = &l->graph->tensors.data[node->in.data[0]].shape,
                  *k = &l->graph->tensors.data[node->in.data[1]].shape;
-  if (node->attr.ring) return ring_bytes(l, q, k, node->attr.heads, backward);
+  if (node->attr.ring) return ring_bytes(l, node, q, k, backward);
   if (node->attr.parts <= 1 || !node->attr.causal) return 0; /* one call is enough */
   int64_t rows = q->dim[1] / 2, elem = l->lowered->compute_bytes;
   int64_t queries = zp_round_up(rows * q->dim[2] * elem, ALIGN);

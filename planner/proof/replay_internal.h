@@ -111,6 +111,7 @@ typedef enum zp_replay_kind {
   ZP_TAG_CARRY,      /* tensor a of what flows into unit b for micro-batch c */
   ZP_TAG_CARRY_GRAD, /* its gradient */
   ZP_TAG_SHARD,      /* the rank's shard of it */
+  ZP_TAG_OPERAND,    /* as TENSOR, of what is kept for products in 8 or 4 bits */
   ZP_TAG_INPUT,      /* input a of micro-batch c */
   ZP_TAG_PARAM,      /* parameter a, iteration b */
   ZP_TAG_STATE,      /* region a, which no step of a micro-batch may touch */

@@ -72,6 +72,7 @@ static bool is_stretch(const zp_buffer *x, const zp_buffer *root) {
  * shape has all of its bytes. */
 static zp_replay_form form_of(const zp_replay *r, const zp_procedure *p, int b, zp_replay_part part) {
   const zp_buffer *x = &p->buffers.data[b], *root = &p->buffers.data[root_of(p, b)];
+  if (x->operand) return (zp_replay_form){{0, x->bytes, x->bytes, 0, x->bytes, 0, 0}, x->bytes > 0 && !part.column};
   int64_t size = zp_element_bytes(r->lowered, root->element), row = root->ld * size;
   int64_t offset = x->base >= 0 ? x->offset * size : 0, own = x->cols * size;
   zp_shadow_place place = {0, root->rows * row, row, offset, offset + own, part.column * size, part.before * size};
@@ -194,6 +195,12 @@ static void write_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_
   if (place_of(r, f, b, part, &place)) zp_shadow_write(&r->device, place, value);
 }
 
+/* A tensor's value as products in 8 or 4 bits read it. */
+static uint64_t operand_value(uint64_t value) {
+  assert(value >> 60 == ZP_TAG_TENSOR);
+  return (uint64_t)ZP_TAG_OPERAND << 60 | (value & (~UINT64_C(0) >> 4));
+}
+
 static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
   zp_replay_part part;
   zp_op_class class = zp_op_get_class(step->op);
@@ -209,6 +216,7 @@ static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   find_places(r, f, step, &p);
   for (int i = 0; i < step->in.len; i++) {
     uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &part);
+    if (f->p->buffers.data[step->in.data[i]].operand) value = operand_value(value);
     if ((place = place_of_part(r, f, step, &p, i, part, &room)))
       zp_replay_want(r, f, *place, value, f->p->buffers.data[step->in.data[i]].name);
   }
@@ -234,6 +242,16 @@ static void run_copy(zp_replay *r, const zp_replay_frame *f, const zp_step *step
   find_places(r, f, step, &p);
   want_apart(r, f, step, &p, 0);
   write_operand(r, f, to, value, (zp_replay_part){0});
+}
+
+static void run_keep_operand(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  zp_replay_part part;
+  uint64_t value = zp_replay_value_of(r, f, f->p->buffers.data[step->out.data[0]].tensor, &part);
+  read_operand(r, f, step->in.data[0], value, part);
+  places p;
+  find_places(r, f, step, &p);
+  want_apart(r, f, step, &p, 0);
+  write_operand(r, f, step->out.data[0], operand_value(value), (zp_replay_part){0});
 }
 
 /* The unit's own input becomes the rank's shard, or comes of the shards again. */
@@ -274,6 +292,8 @@ void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
       run_node(r, f, step);
     else if (step->kind == ZP_STEP_COPY)
       run_copy(r, f, step);
+    else if (step->kind == ZP_STEP_KEEP_OPERAND)
+      run_keep_operand(r, f, step);
     else
       run_shard(r, f, step, step->kind == ZP_STEP_KEEP_SHARD);
   }

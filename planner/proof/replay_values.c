@@ -27,9 +27,11 @@ const char *zp_replay_value_text(const zp_replay *r, uint64_t value) {
   switch ((zp_replay_kind)(value >> 60)) {
   case ZP_TAG_POISON: break;
   case ZP_TAG_TENSOR:
+  case ZP_TAG_OPERAND:
     call = call_at(r, b);
-    return zp_format(r->words, "`%s` of unit %lld and micro-batch %lld",
-                     call ? call->seg->graph->tensors.data[a].name : "a tensor", LL(b), LL(c));
+    return zp_format(r->words, "`%s` of unit %lld and micro-batch %lld%s",
+                     call ? call->seg->graph->tensors.data[a].name : "a tensor", LL(b), LL(c),
+                     value >> 60 == ZP_TAG_OPERAND ? " as products read it" : "");
   case ZP_TAG_CARRY: return zp_format(r->words, "the input of unit %lld for micro-batch %lld", LL(b), LL(c));
   case ZP_TAG_CARRY_GRAD:
     return zp_format(r->words, "the gradient of the input of unit %lld for micro-batch %lld", LL(b), LL(c));

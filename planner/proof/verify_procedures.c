@@ -48,6 +48,10 @@ static int64_t element_bytes(const zp_verifier *v, const zp_json *buffer) {
   return strcmp(element, "stat") == 0 ? v->stat_bytes : v->compute_bytes;
 }
 
+static bool is_operand(const zp_json *buffer) {
+  return strcmp(zp_json_get_string(buffer, "element", ""), "operand") == 0;
+}
+
 /* Elements from the first to past the last one. */
 static int64_t span_of(const zp_json *b) {
   return zp_times(zp_claim(b, "rows") - 1, zp_claim(b, "ld")) + zp_claim(b, "cols");
@@ -78,6 +82,27 @@ static bool is_kept_shard(const procedure *p, const zp_json *b) {
          zp_claim(p->segment, "carry_kept_elements") < zp_claim_own(p->segment);
 }
 
+/* Numbers of 8 or 4 bits, then their scales: a byte for 128, 32 or 16 numbers of a column, or four bytes for all. */
+static int64_t operand_bytes(const zp_verifier *v, int64_t rows, int64_t cols) {
+  zp_precision precision = v->spec->train.precision;
+  int64_t numbers = zp_times(rows, cols), group = precision == ZP_PREC_MIXED_FP8_BLOCK ? 128
+                                                  : precision == ZP_PREC_MIXED_MXFP8   ? 32
+                                                  : precision == ZP_PREC_MIXED_NVFP4   ? 16
+                                                                                       : 0;
+  return (precision == ZP_PREC_MIXED_NVFP4 ? (numbers + 1) / 2 : numbers) +
+         (group > 0 ? zp_times((rows + group - 1) / group, cols) : 4);
+}
+
+static void check_operand(procedure *p, const zp_json *b) {
+  int64_t wanted = operand_bytes(p->v, zp_claim(b, "rows"), zp_claim(b, "cols"));
+  if (!zp_precision_recipe(p->v->spec->train.precision) || !is_at(b, "saved") ||
+      zp_claim(b, "ld") != zp_claim(b, "cols"))
+    zp_find(p->v, "%s: `%s` cannot be kept as an operand of products", p->name, name_of(b));
+  else if (zp_claim(b, "bytes") != wanted)
+    zp_find(p->v, "%s: operand `%s` is kept in %lld bytes, the file says %lld", p->name, name_of(b), LL(wanted),
+            LL(zp_claim(b, "bytes")));
+}
+
 static void check_storage(procedure *p, const zp_json *b) {
   int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
   zp_param_kind kind = zp_claimed_kind(b);
@@ -86,7 +111,9 @@ static void check_storage(procedure *p, const zp_json *b) {
     zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
   if (!transient && !saved && !is_at(b, "pending")) return;
-  if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
+  if (is_operand(b))
+    check_operand(p, b);
+  else if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
     zp_find(p->v, "%s: `%s` has only %lld bytes", p->name, name_of(b), LL(bytes));
   if (at < 0 || at % 256 != 0) zp_find(p->v, "%s: `%s` stands at byte %lld", p->name, name_of(b), LL(at));
   if (saved && at < p->kept_bytes && !is_kept_shard(p, b))
@@ -145,26 +172,44 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
     touch(&p->range[w], s);
 }
 
-static bool is_causal(const procedure *p, const char *name) {
+static const zp_op_attr *attention_of(const procedure *p, const char *name) {
   for (int i = 0; i < p->graph->nodes.len; i++) {
     const zp_node *node = &p->graph->nodes.data[i];
-    if (node->op == ZP_OP_ATTENTION && strcmp(node->name, name) == 0) return node->attr.causal;
+    if (node->op == ZP_OP_ATTENTION && strcmp(node->name, name) == 0) return &node->attr;
   }
-  return false;
+  return NULL;
+}
+
+/* Stretches of keys that ranks of a ring get from others, where one of `rows` sees those that begin within a window. */
+static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
+  int64_t all = 2 * ranks, passed = 0;
+  for (int64_t to = 0; to < ranks; to++)
+    for (int64_t keys = 0; keys < all; keys++) {
+      int64_t late = all - 1 - to;
+      bool own = keys == to || keys == late;
+      bool seen =
+          (keys < to && (to - keys - 1) * rows + 1 < window) || (keys < late && (late - keys - 1) * rows + 1 < window);
+      passed += !own && seen;
+    }
+  return passed;
 }
 
 /* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4
- * parts, because late stretches go to half of the others. */
+ * parts, because late stretches go to half of the others, and in a window what all ranks send together. */
 static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
   bool grad = strcmp(op, "attention_grad") == 0;
   if (p->v->choice.context_by != ZP_BY_RING || (!grad && strcmp(op, "attention") != 0)) return 0;
-  int64_t elements = 0, context = p->v->choice.context > 1 ? p->v->choice.context : 1;
-  for (int i = 1; i <= 2; i++) {
+  const zp_op_attr *attr = attention_of(p, zp_json_get_string(step, "name", ""));
+  int64_t elements = 0, context = p->v->choice.context > 1 ? p->v->choice.context : 1, rows = 0;
+  for (int i = 1; i <= 2 && attr; i++) {
     const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), i), -1));
     elements += zp_times(zp_claim(x, "rows"), zp_claim(x, "cols"));
+    rows = zp_claim(x, "rows") / p->v->choice.microbatch;
   }
+  if (attr && attr->window)
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window));
   elements = zp_times(elements, grad ? 2 * context : context);
-  return is_causal(p, zp_json_get_string(step, "name", "")) ? elements / 4 * 3 : elements;
+  return attr && attr->causal ? elements / 4 * 3 : elements;
 }
 
 /* A collective moves the whole of its first operand, or of its result; of counts of choices a rank's share of it, of
@@ -191,12 +236,43 @@ static void check_comm(procedure *p, const zp_json *step, int s) {
             LL(elements));
 }
 
+static bool one_of(const char *op, const char *const *ops, size_t n) {
+  size_t i = 0;
+  while (i < n && strcmp(ops[i], op) != 0) i++;
+  return i < n;
+}
+
+/* What is kept for products in 8 or 4 bits only a rounding writes and only a weight's gradient reads; of other programs
+ * a gather along the sequence, too. */
+static void check_operands(procedure *p, const zp_json *step, int s) {
+  static const char *const readers[] = {"matmul_wgrad", "all_gather_seq", "batched_matmul_wgrad"};
+  size_t n_readers = p->v->spec->cluster.software ? sizeof readers / sizeof *readers : 1;
+  const char *op = zp_json_get_string(step, "op", "");
+  const zp_json *in = zp_json_get(step, "in"), *out = zp_json_get(step, "out");
+  bool keeps = strcmp(op, "keep_operand") == 0;
+  for (int i = 0; i < zp_json_count(in); i++) {
+    const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(in, i), -1));
+    if (x && is_operand(x) && !one_of(op, readers, n_readers))
+      zp_find(p->v, "%s: step %d (%s) reads `%s`, which is kept for products", p->name, s, op, name_of(x));
+  }
+  for (int i = 0; i < zp_json_count(out); i++) {
+    const zp_json *x = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(out, i), -1)),
+                  *from = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(in, 0), -1));
+    if (x && is_operand(x) != keeps)
+      zp_find(p->v, "%s: step %d (%s) writes `%s`", p->name, s, op, name_of(x));
+    else if (x && keeps &&
+             (!from || zp_claim(from, "rows") != zp_claim(x, "rows") || zp_claim(from, "cols") != zp_claim(x, "cols")))
+      zp_find(p->v, "%s: step %d keeps `%s` of another shape", p->name, s, name_of(x));
+  }
+}
+
 static void check_steps(procedure *p) {
   for (int s = 0; s < zp_json_count(p->steps); s++) {
     const zp_json *step = zp_json_at(p->steps, s);
     note(p, zp_json_get(step, "in"), s, false);
     note(p, zp_json_get(step, "out"), s, true);
     check_workspace(p, step, s);
+    check_operands(p, step, s);
     check_comm(p, step, s);
   }
 }

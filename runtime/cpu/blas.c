@@ -88,7 +88,10 @@ static int64_t result_bytes(const zpr_product *p) { return zpk_bytes(p->gradient
 static void row_strip(void *arg, int64_t begin, int64_t end, int worker) {
   zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
-  p.of.a = (const char *)p.of.a + begin * (p.of.trans_a ? 1 : p.of.lda) * size;
+  if (p.a_kept)
+    p.a_column += begin;
+  else
+    p.of.a = (const char *)p.of.a + begin * (p.of.trans_a ? 1 : p.of.lda) * size;
   p.of.y = (char *)p.of.y + begin * p.of.ldy * result_bytes(&p);
   p.of.m = end - begin;
   multiply(&p, worker);
@@ -98,7 +101,10 @@ static void row_strip(void *arg, int64_t begin, int64_t end, int worker) {
 static void column_strip(void *arg, int64_t begin, int64_t end, int worker) {
   zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
-  p.of.b = (const char *)p.of.b + begin * (p.of.trans_b ? p.of.ldb : 1) * size;
+  if (p.b_kept)
+    p.b_column += begin;
+  else
+    p.of.b = (const char *)p.of.b + begin * (p.of.trans_b ? p.of.ldb : 1) * size;
   p.of.y = (char *)p.of.y + begin * result_bytes(&p);
   p.of.n = end - begin;
   multiply(&p, worker);
@@ -175,8 +181,8 @@ static void share_out_float8(zpr *c, zpr_product *p, zpk_float8 a_format, zpk_fl
   p->float8 = true;
   p->a_format = a_format;
   p->b_format = b_format;
-  p->a_scale = scale_of(c, a_format, o->a, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->lda);
-  p->b_scale = scale_of(c, b_format, o->b, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->ldb);
+  if (!p->a_kept) p->a_scale = scale_of(c, a_format, o->a, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->lda);
+  if (!p->b_kept) p->b_scale = scale_of(c, b_format, o->b, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->ldb);
   share_out(c, p);
 }
 
@@ -189,6 +195,43 @@ void zpr_gemm_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, bool tran
 void zpr_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t m, int64_t n, int64_t k, const void *a,
                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   zpr_product p = product_of(c, (zpr_operands){true, false, accumulate, m, n, k, lda, ldb, n, a, b, dw});
+  p.gradient = true;
+  share_out_float8(c, &p, a_format, b_format);
+}
+
+typedef struct keep_task {
+  zpk_kept_float8 to;
+  const uint16_t *x; /* bf16 */
+  int64_t ld, block;
+} keep_task;
+
+/* Rows in blocks, so that no scale is of two tasks. */
+static void keep_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  const keep_task *t = arg;
+  (void)worker;
+  int64_t last = end * t->block < t->to.rows ? end * t->block : t->to.rows;
+  zpk_keep_float8(&t->to, begin * t->block, last, t->x, t->ld);
+}
+
+void zpr_keep_float8(zpr *c, zpk_float8 format, int64_t rows, int64_t cols, const void *x, int64_t ld, void *kept) {
+  enum { ROWS = 32 };
+  assert(c->program->dtype == ZPK_BF16 && rows >= 0 && cols >= 1 && ld >= cols);
+  int64_t along = zpk_float8_block_of(format).along;
+  keep_task task = {zpk_kept_float8_at(format, rows, cols, kept), x, ld, along > 0 ? along : ROWS};
+  if (along == 0) zpk_set_float8_scale(&task.to, scale_of(c, format, x, rows, cols, ld));
+  zpr_parallel(c, (rows + task.block - 1) / task.block, 1, keep_blocks, &task);
+}
+
+void zpr_wgrad_kept_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, zpr_kept_side kept, int64_t m, int64_t n,
+                           int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, bool accumulate,
+                           void *dw) {
+  bool left = kept == ZPR_KEPT_A;
+  zpr_product p = product_of(c, (zpr_operands){true, false, accumulate, m, n, k, lda, ldb, n, a, b, dw});
+  /* read only, whatever the operand's type says */
+  zpk_kept_float8 operand = left ? zpk_kept_float8_at(a_format, k, m, (void *)(uintptr_t)a)
+                                 : zpk_kept_float8_at(b_format, k, n, (void *)(uintptr_t)b);
+  assert(left ? lda == m : ldb == n);
+  *(left ? &p.a_kept : &p.b_kept) = &operand;
   p.gradient = true;
   share_out_float8(c, &p, a_format, b_format);
 }

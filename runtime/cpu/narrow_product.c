@@ -96,6 +96,26 @@ static void through_float8(zpk_float8 format, float scale, bool down, int64_t ro
     zpk_through_float8(format, scale, tile, rows * cols);
 }
 
+/* A kept operand's tile is read as the product of 16-bit operands would have rounded it. */
+static void left_tile(const zpr_product *p, int64_t term, int64_t i, int64_t l, int64_t rows, int64_t cols, float *to) {
+  if (p->a_kept) {
+    zpk_read_float8(p->a_kept, l, p->a_column + i, rows, cols, to);
+    return;
+  }
+  widen_tile(p->dtype, left(p, term, i, l), p->of.lda, rows, cols, to);
+  if (p->float8) through_float8(p->a_format, p->a_scale, p->of.trans_a, rows, cols, to);
+}
+
+static void right_tile(const zpr_product *p, int64_t term, int64_t l, int64_t j, int64_t rows, int64_t cols,
+                       float *to) {
+  if (p->b_kept) {
+    zpk_read_float8(p->b_kept, l, p->b_column + j, rows, cols, to);
+    return;
+  }
+  widen_tile(p->dtype, right(p, term, l, j), p->of.ldb, rows, cols, to);
+  if (p->float8) through_float8(p->b_format, p->b_scale, !p->of.trans_b, rows, cols, to);
+}
+
 static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tiles) {
   const zpr_operands *o = &p->of;
   float *a = tiles, *b = a + M * K, *y = b + K * N;
@@ -108,10 +128,8 @@ static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tile
       int64_t k = shorter(K, o->k - l);
       int64_t a_rows = o->trans_a ? k : m, a_cols = o->trans_a ? m : k;
       int64_t b_rows = o->trans_b ? n : k, b_cols = o->trans_b ? k : n;
-      widen_tile(p->dtype, left(p, term, i, l), o->lda, a_rows, a_cols, a);
-      widen_tile(p->dtype, right(p, term, l, j), o->ldb, b_rows, b_cols, b);
-      if (p->float8) through_float8(p->a_format, p->a_scale, o->trans_a, a_rows, a_cols, a);
-      if (p->float8) through_float8(p->b_format, p->b_scale, !o->trans_b, b_rows, b_cols, b);
+      left_tile(p, term, i, l, a_rows, a_cols, a);
+      right_tile(p, term, l, j, b_rows, b_cols, b);
       const zpr_operands tile = {o->trans_a, o->trans_b, true, m, n, k, a_cols, b_cols, to.ld, a, b, to.y};
       if (!p->use->f32->f32(&tile)) return false;
     }

@@ -19,6 +19,9 @@ typedef struct zpr_product {
   bool float8;
   zpk_float8 a_format, b_format;
   float a_scale, b_scale;
+  /* A weight's gradient: the operand that is kept in 8 bits (else NULL), and its first column of this product. */
+  const zpk_kept_float8 *a_kept, *b_kept;
+  int64_t a_column, b_column;
 } zpr_product;
 
 /* 16-bit operands: sums in f32, every result rounded once, gradients not at all. False: the library could not. */

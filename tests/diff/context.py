@@ -29,7 +29,7 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 # Tokens take two experts of four, and all find a slot. Random numbers of slots would depend on the ranks.
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
-         "moe": EXPERTS, "both_ways": {}}
+         "moe": EXPERTS, "both_ways": {}, "windows": {}}
 
 
 # Of plans that are searched and not built.
@@ -111,6 +111,11 @@ TABLE = [
     ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
     ring("llama", 2, pipeline=2, schedule="zb_h1", more={"model.layers": 2}),
     ring("moe", 4, 1, 1, 1, microbatch=2, words=NCCL),
+    ring("windows", 2, data=2, zero=1, microbatch=2),                        # within a stretch
+    ring("windows", 4, recompute="full", more={"model.window": 4}),          # over stretches of 3 positions: of two before,
+    ring("windows", 3, more={"model.window": 13}),                           # of more, one of them whole,
+    ring("windows", 3, pipeline=2, more={"model.window": 1}),                # or of none
+    ring("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.

@@ -9,7 +9,9 @@
    is left are numbers far below the largest and, on tensor ranks, sums in parts, which bf16 rounds otherwise.
 2. 60 steps of examples/gpt_tiny.dz with 2 layers on a text reach the loss of mixed_bf16, but not to the digit.
 3. Every product of the layers, forward and both of backward, rounds its operands as the recipe says; plans price the rounding.
-4. Gradients of the first step are those of the model fuzzer's interpreter in f64 (tests/fuzz/model), which rounds operands of products by
+4. Values that only gradients of weights read are kept in 8 bits, and their scales, as plans say: the bytes follow from the model, and
+   trainers use no more (--check-memory). What is recomputed, or gathered along the sequence, is not kept so.
+5. Gradients of the first step are those of the model fuzzer's interpreter in f64 (tests/fuzz/model), which rounds operands of products by
    the formats' definitions, and not those of it without that rounding.
 
 Bounds, and what was measured on 30 November 2026:
@@ -43,7 +45,7 @@ BF16 = "mixed_bf16"
 RECIPES = {"mixed_fp8": ("E4M3", "E4M3", "E5M2"), "mixed_mxfp8": ("E4M3_1X32",) * 3,
            "mixed_fp8_block": ("E4M3_1X128", "E4M3_128X128", "E4M3_1X128")}
 ALIKE, ROUNDED = ({"loss": loss, "gradient norm": norm, "parameters": math.inf} for loss, norm in ((1e-5, 1e-5), (1e-2, 5e-2)))
-LAYOUTS = {"mixed_fp8": ("stages", "heads", "tensor"), "mixed_mxfp8": ("tensor", "heads", "keys"), "mixed_fp8_block": ("stages", "sharded")}
+LAYOUTS = {"mixed_fp8": ("stages", "heads", "tensor"), "mixed_mxfp8": ("tensor", "heads", "keys"), "mixed_fp8_block": ("stages", "sharded", "split")}
 BOUNDS = {precision + end: bounds for precision in RECIPES for end, bounds in (("", ALIKE), (", rounded otherwise", ROUNDED))}
 STEPS, TEXT_STEPS, TEXT_LOSS = 6, 60, 0.02
 GPT = {"model.d": 160, "model.layers": 3}  # 5 heads: tensor ranks have 96 and 64 columns of 160
@@ -61,6 +63,7 @@ def layouts(precision, names):
     table = {"tensor": trainings.layout("gpt", 2, 1, 1, GPT, precision=precision, batch=8, sequence=True),
              "stages": trainings.layout("gpt", 1, 2, 2, GPT, precision=precision, batch=8, zero=1, microbatch=2),
              "sharded": trainings.layout("llama", 2, 1, 2, LLAMA, precision=precision, batch=8, zero=3, recompute="full"),
+             "split": trainings.layout("llama", 1, 2, 1, LLAMA, precision=precision, batch=8, schedule="zb_h1", microbatch=2),
              "heads": trainings.layout("llama", 1, 1, 1, LLAMA, precision=precision, batch=8, context=2, context_by="heads"),
              "keys": trainings.layout("llama", 1, 1, 1, LLAMA, precision=precision, batch=8, context=2, context_by="keys")}
     otherwise = ("tensor", "sharded", "keys") + (("heads",) if precision == "mixed_fp8" else ())
@@ -99,7 +102,7 @@ def predicted_ms(source):
 
 def check_products(tally, precision, source):
     value, weight, gradient = RECIPES[precision]
-    calls = collections.Counter(re.findall(r"zpr_(gemm|wgrad)_float8\(c, ZPK_(\w+), ZPK_(\w+),", source))
+    calls = collections.Counter(re.findall(r"zpr_(gemm|wgrad)(?:_kept)?_float8\(c, ZPK_(\w+), ZPK_(\w+),", source))
     forward, inputs = calls["gemm", value, weight], calls["gemm", gradient, weight]
     weights = sum(calls[kind] for kind in {("wgrad", gradient, value), ("wgrad", value, gradient)})
     if value == gradient:  # forward and the gradient of the input look alike, two to one of the weight
@@ -108,6 +111,30 @@ def check_products(tally, precision, source):
         good = 0 < weights == inputs <= forward
     tally.check("products of " + precision, good and set(calls) <= {("gemm", value, weight), ("gemm", gradient, weight),
                                                                      ("wgrad", gradient, value), ("wgrad", value, gradient)}, str(calls))
+
+
+def kept_operands(folder, precision, *words):
+    """What a plan's forward of a layer keeps in 8 bits, by name: bytes."""
+    path = os.path.join(folder, "kept.json")
+    ran = harness.zplan("plan", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--set", 'precision="%s"' % precision, "--set", "batch=8", *words, "-o", path, "--force")
+    if ran.status != 0:
+        return ran.tail()
+    layer = next(segment for segment in json.loads(read_text(path))["program"]["segments"] if segment["name"] == "h")
+    return {buffer["name"]: buffer["bytes"] for buffer in layer["forward"]["buffers"] if buffer["element"] == "operand"}
+
+
+def check_kept(tally, folder):
+    """gpt_tiny: 8 samples of 64 tokens, 128 columns. A scale of E8M0 for 32 or 128 tokens of a column, or an f32."""
+    tokens, one = 8 * 64, ("--ranks", 1, "--set", "recompute=none", "--set", "microbatch=8")
+    shared = ("--ranks", 2, "--set", "tensor=2", "--set", "sequence=true", "--set", "recompute=none", "--set", "microbatch=8")
+    for precision, group in (("mixed_fp8", 0), ("mixed_mxfp8", 32), ("mixed_fp8_block", 128)):
+        def size(columns):
+            return tokens * columns + (tokens // group * columns if group else 4)
+        want = {"ln_1.operand": size(128), "ln_2.operand": size(128), "mlp.gelu.operand": size(512)}
+        for words, expected in ((one, want), (one[:3] + ("recompute=full",) + one[4:], {}), (shared, {"mlp.gelu.operand": size(256)})):
+            kept = kept_operands(folder, precision, *words)
+            tally.check("kept in %s, %s" % (precision, " ".join(map(str, words))), kept == expected, "%s, not %s" % (kept, expected))
+    tally.check("nothing is kept so in bf16", kept_operands(folder, BF16, *one) == {})
 
 
 def check_text(tally, folder):
@@ -147,6 +174,7 @@ def check_interpreter(tally, folder):
 
 
 def checks(tally, folder):
+    check_kept(tally, folder)
     check_text(tally, folder)
     check_interpreter(tally, folder)
 

@@ -564,7 +564,7 @@ def changed(folder, base, **fields):
 
 def refused_imports(folder):
     path = folder + "/config.json"
-    refused("import without a format", ["import"], 2, "hf, nccl or slurm")
+    refused("import without a format", ["import"], 2, "hf, nccl, slurm, megatron, deepspeed or torchtitan")
     refused("import of a misspelt format", ["import", "hff", "x"], 2, "did you mean `hf`?")
     refused("import of no file", ["import", "hf"], 2)
     refused("import of a missing file", ["import", "hf", folder + "/none.json"], 1, "Z0683")

@@ -215,13 +215,51 @@ Test(cost, rings_hide_what_they_pass_on) {
       const zp_step *step =
           find_step(backward ? &s->backward : &s->forward, backward ? ZP_OP_ATTENTION_GRAD : ZP_OP_ATTENTION);
       int64_t keys = s->graph->tensors.data[step->node->in.data[1]].shape.dim[2];
-      cr_expect_eq(step->round_elements, 2 * 2 * 8 * keys);
+      cr_expect_eq(2 * step->ring.half_elements, 2 * 2 * 8 * keys);
       cr_expect_eq(step->comm_elements, 4 * 2 * 2 * 8 * keys * (backward ? 2 : 1) * 3 / 4);
       double bytes = 2.0 * 2 * 8 * (double)keys * 4;
       expect_near(step->cost_s, ring_by_events(&links[i], step->alone_s, bytes, backward), "ring");
     }
     cr_expect(stages[0]->segments[1].context_s > 0);
   }
+}
+
+/* Position by position: which stretches of others a rank sees in a window, and how many pairs in a round. */
+Test(cost, windows_pass_on_what_they_reach) {
+  enum { ROWS = 3, MOST = 5 };
+  for (int64_t ranks = 2; ranks <= MOST; ranks++)
+    for (int64_t window = 1; window < 2 * ranks * ROWS; window++) {
+      zp_ring ring = {.ranks = ranks, .rows = ROWS, .window = window, .half_elements = 7, .causal = true};
+      int64_t all = 2 * ranks, halves = 0, most_of_round[MOST] = {0};
+      double least[MOST], total[MOST] = {0}, shares = 0;
+      for (int64_t to = 0; to < ranks; to++)
+        for (int64_t from = 0; from < ranks; from++) {
+          int64_t round = (to - from + ranks) % ranks, passed = 0, pairs = 0;
+          for (int64_t keys = 0; keys < all; keys++) {
+            int64_t seen = 0;
+            if (keys != from && keys != all - 1 - from) continue;
+            for (int64_t q = 0; q < all * ROWS; q++)
+              for (int64_t k = keys * ROWS; k < (keys + 1) * ROWS; k++)
+                seen += (q / ROWS == to || q / ROWS == all - 1 - to) && q >= k && q - k < window;
+            passed += seen > 0, pairs += seen;
+          }
+          total[to] += (double)pairs;
+          if (round == 0) continue;
+          halves += passed;
+          if (passed > most_of_round[round]) most_of_round[round] = passed;
+          if (to == 0 || (double)pairs < least[round]) least[round] = (double)pairs;
+        }
+      cr_assert_eq(zp_ring_elements(&ring), 7 * halves, "%d ranks, window %d", (int)ranks, (int)window);
+      for (int64_t round = 1; round < ranks; round++) {
+        zp_ring_round r = zp_ring_round_of(&ring, round);
+        cr_assert_eq(r.elements, 7 * most_of_round[round], "round %d of %d, window %d", (int)round, (int)ranks,
+                     (int)window);
+        cr_assert(r.share >= 0 && (r.share > 0) == (least[round] > 0));
+        shares += r.share;
+      }
+      cr_assert(shares + zp_ring_round_of(&ring, 0).share <= 1 + 1e-12);
+      for (int64_t to = 1; to < ranks; to++) cr_assert(total[to] >= total[to - 1], "the last rank sees most");
+    }
 }
 
 /* ---- whole programs ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of operands that are rounded to 8 bits, against f64 sums of operands that are rounded by the formats'
  * definitions: scales of whole tensors and of blocks, which end where operands do, all transpositions, one and several
- * threads, gradients of a linear layer. */
+ * threads, gradients of a linear layer. Gradients with a kept operand against those without, to the bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,6 +107,31 @@ static void check_gradient(zpr *c, zpk_float8 af, zpk_float8 bf, bool accumulate
   free(a), free(b), free(ra), free(rb);
 }
 
+/* The gradient with one operand that was kept in 8 bits is that of the operands in 16, to the bit; what is kept has so
+ * many bytes, and none after them is written. */
+static void check_kept(zpr *c, zpk_float8 af, zpk_float8 bf, zpr_kept_side side) {
+  enum { M = 290, N = 150, K = 300, LDA = M + 3, LDB = N + 2, GUARD = 64 };
+  bool left = side == ZPR_KEPT_A;
+  int64_t cols = left ? M : N, ld = left ? LDA : LDB, groups[] = {[ZPK_E4M3_1X32] = 10, [ZPK_E4M3_1X128] = 3};
+  zpk_float8 format = left ? af : bf;
+  int64_t bytes = K * cols + (format == ZPK_E4M3 ? 4 : groups[format] * cols);
+  cr_assert_eq(zpk_float8_bytes(format, K, cols), bytes);
+  uint16_t *a = matrix(K * LDA, 1), *b = matrix(K * LDB, 5);
+  uint8_t *kept = malloc((size_t)bytes + GUARD);
+  float *want = malloc(sizeof *want * M * N), *got = malloc(sizeof *got * M * N);
+  memset(kept, 0xA5, (size_t)bytes + GUARD);
+  zpr_keep_float8(c, format, K, cols, left ? a : b, ld, kept);
+  for (int i = 0; i < GUARD; i++) cr_assert_eq(kept[bytes + i], 0xA5);
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    for (int i = 0; i < M * N; i++) got[i] = want[i] = (float)value(i);
+    zpr_wgrad_float8(c, af, bf, M, N, K, a, LDA, b, LDB, accumulate, want);
+    zpr_wgrad_kept_float8(c, af, bf, side, M, N, K, left ? (void *)kept : a, left ? M : LDA, left ? (void *)b : kept,
+                          left ? LDB : N, accumulate, got);
+    cr_assert_arr_eq(got, want, sizeof *got * M * N);
+  }
+  free(a), free(b), free(kept), free(want), free(got);
+}
+
 static void check_all(int threads) {
   zpr_program program = {.dtype = ZPK_BF16, .tensor = 1, .pipeline = 1, .data = 1};
   zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
@@ -124,6 +149,12 @@ static void check_all(int threads) {
     check_gradient(&c, ZPK_E4M3, ZPK_E5M2, accumulate);
     check_gradient(&c, ZPK_E4M3_1X32, ZPK_E4M3_1X32, accumulate);
     check_gradient(&c, ZPK_E4M3_1X128, ZPK_E4M3_1X128, accumulate);
+  }
+  for (int right = 0; right < 2; right++) {
+    zpr_kept_side side = right ? ZPR_KEPT_B : ZPR_KEPT_A;
+    check_kept(&c, right ? ZPK_E5M2 : ZPK_E4M3, right ? ZPK_E4M3 : ZPK_E5M2, side);
+    check_kept(&c, ZPK_E4M3_1X32, ZPK_E4M3_1X32, side);
+    check_kept(&c, ZPK_E4M3_1X128, ZPK_E4M3_1X128, side);
   }
   zpr_close(&c);
 }

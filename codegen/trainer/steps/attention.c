@@ -58,6 +58,11 @@ static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
   int64_t queries = S * attr->heads * attr->head_size, keys = 2 * samples * S * attr->kv_heads * attr->head_size;
   int64_t elem = zpk_bytes(dtype), real = zpk_real_bytes(dtype), piece = merge_part(keys * elem);
   int64_t both = 3 * piece + merge_part(samples * queries * real) + merge_part(queries * elem);
+  if (attr->window) {
+    int64_t times = s->op == ZP_OP_ATTENTION_GRAD ? 2 : 1;
+    both += (2 * times - 1) * merge_part(queries / 2 * elem) + times * merge_part(keys / 2 / samples * elem) +
+            merge_part(S / 2 * attr->heads * real);
+  }
   return both +
          (s->op == ZP_OP_ATTENTION_GRAD ? 3 * piece + merge_part(keys * real) : merge_part(S * attr->heads * real));
 }

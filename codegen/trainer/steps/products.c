@@ -132,6 +132,13 @@ static void print_matmul(zp_frame *f, const zp_step *s) {
                 ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
 }
 
+void zp_print_keep_operand(zp_frame *f, const zp_step *s) {
+  const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]);
+  zp_buf_line(&f->e->out, "zpr_keep_float8(c, ZPK_%s, %lld, %lld, %s, %lld, %s);",
+              zp_precision_rounded(f->e->plan->spec->train.precision, ZP_SIDE_VALUE), ZP_LL(x->rows), ZP_LL(x->cols),
+              zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->out.data[0]));
+}
+
 static void print_wgrad(zp_frame *f, const zp_step *s) {
   int d = s->in.data[0], x = s->in.data[1];
   const zp_buffer *dy = zp_frame_buffer(f, d), *xb = zp_frame_buffer(f, x);
@@ -140,8 +147,10 @@ static void print_wgrad(zp_frame *f, const zp_step *s) {
   zp_product_side a_side = a == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE,
                   b_side = b == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE;
   assert(dy->rows == xb->rows);
-  zp_buf_line(&f->e->out, "zpr_wgrad%s%lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", call_of(f, s, a_side, b_side),
-              ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
+  const char *call = call_of(f, s, a_side, b_side);
+  if (s->reads_kept) call = zp_format(f->e->arena, "%s%s, ", call, a == x ? "ZPR_KEPT_A" : "ZPR_KEPT_B");
+  zp_buf_line(&f->e->out, "zpr_wgrad%s%s%lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", s->reads_kept ? "_kept" : "",
+              call, ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
               zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(f, &s->sums.data[0]),
               zp_frame_gradient(f, s->sums.data[0].use));
 }

@@ -103,6 +103,8 @@ static void print_made_step(zp_frame *f, const zp_step *s) {
   if (s->kind == ZP_STEP_KEEP_SHARD)
     zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_own_elements),
                 ZP_LL(f->seg->carry_kept_elements));
+  else if (s->kind == ZP_STEP_KEEP_OPERAND)
+    zp_print_keep_operand(f, s);
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
   else if (f->stretch)

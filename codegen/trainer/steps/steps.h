@@ -7,7 +7,7 @@
 
 typedef void zp_step_printer(zp_frame *f, const zp_step *s);
 /* rows.c, products.c, attention.c */
-zp_step_printer zp_print_rows, zp_print_product, zp_print_attention;
+zp_step_printer zp_print_rows, zp_print_product, zp_print_keep_operand, zp_print_attention;
 /* experts.c */
 zp_step_printer zp_print_expert_products, zp_print_route, zp_print_expert_load, zp_print_spread_counts,
     zp_print_spread_rows;

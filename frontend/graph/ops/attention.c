@@ -73,7 +73,7 @@ static bool want_documents(zp_rule *rule, int i) {
 /* A window that reaches over the whole sequence is none. */
 static bool want_window(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
-  if (attr->window >= zp_rule_shape(rule, 0)->dim[1]) attr->window = 0;
+  if (attr->window >= zp_rule_shape(rule, 0)->dim[1] * (attr->ring ? attr->parts : 1)) attr->window = 0;
   if (!attr->window || !attr->sparse) return true;
   zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`attention` with a pattern and a window is known but not built yet"),
                "a pattern says already which blocks are seen: leave one of the two away");

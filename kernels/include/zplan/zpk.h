@@ -54,6 +54,24 @@ void zpk_through_float8(zpk_float8 format, float scale, float *x, int64_t count)
  * columns. Requires: a format with blocks, cols <= ZPK_FLOAT8_COLS. */
 enum { ZPK_FLOAT8_COLS = 256 };
 void zpk_through_float8_blocks(zpk_float8 format, bool down, int64_t rows, int64_t cols, float *x);
+/* An operand that is kept in 8 bits, whose sums go down its columns: E4M3 numbers [rows][cols], then their scales: an
+ * f32 of all numbers, or a byte of E8M0 of every block, [blocks of rows][cols]. Formats: E4M3, and those whose blocks
+ * are one column wide. */
+typedef struct zpk_kept_float8 {
+  zpk_float8 format;
+  int64_t rows, cols;
+  uint8_t *numbers, *scales;
+} zpk_kept_float8;
+int64_t zpk_float8_bytes(zpk_float8 format, int64_t rows, int64_t cols);
+zpk_kept_float8 zpk_kept_float8_at(zpk_float8 format, int64_t rows, int64_t cols, void *at);
+/* Sets the scale of all numbers (zpk_float8_scale), before rows are kept. Requires: a format without blocks. */
+void zpk_set_float8_scale(const zpk_kept_float8 *to, float scale);
+/* Keeps rows [first, end) of x, of bf16, whole blocks of it: the numbers that zpk_through_float8 and
+ * zpk_through_float8_blocks round to. */
+void zpk_keep_float8(const zpk_kept_float8 *to, int64_t first, int64_t end, const uint16_t *x, int64_t ld);
+/* The part [rows][cols] of it that begins at `row` and `col`, as numbers; `row` begins a block. Requires: cols <=
+ * ZPK_FLOAT8_COLS. */
+void zpk_read_float8(const zpk_kept_float8 *from, int64_t row, int64_t col, int64_t rows, int64_t cols, float *x);
 
 /* ---- generated row kernels ---- */
 

@@ -149,6 +149,7 @@ static counter counter_of(zp_arena *scratch, const zp_program *program, int stag
 int64_t zp_move_across_bytes(zp_arena *scratch, const zp_program *program, int stage, const zp_move *m) {
   counter k = counter_of(scratch, program, stage);
   if (m->way == ZP_WAY_COPY || m->ranks < 2 || m->mirrored || zp_machine_nodes(&k.machine) == 1) return 0;
+  if (m->way == ZP_WAY_PASS) return ZP_ACROSS_UNKNOWN; /* some pairs of ranks alone */
   int64_t elements = m->way == ZP_WAY_SEND ? of_messages(&k, m) : of_groups(&k, m);
   if (elements == ZP_ACROSS_UNKNOWN || (m->routed && elements > 0)) return ZP_ACROSS_UNKNOWN;
   return elements * m->element_bytes * m->times * m->count - m->spared_bytes;

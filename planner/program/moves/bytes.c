@@ -16,6 +16,7 @@ int64_t zp_move_sent_bytes(const zp_move *m) {
   assert(m->ranks >= 1);
   int64_t bytes = zp_move_all_bytes(m);
   switch (m->way) {
+  case ZP_WAY_PASS:
   case ZP_WAY_SEND: return bytes;
   case ZP_WAY_ALL_REDUCE: return 2 * (m->ranks - 1) * bytes - m->spared_bytes;
   case ZP_WAY_REDUCE_SCATTER: return (m->ranks - 1) * bytes - m->spared_bytes;

@@ -6,7 +6,8 @@
 #include <zplan/buf.h>
 
 typedef struct sums {
-  int64_t reduced, gathered, scattered, statistics, slots, rows, counts, heads, choices; /* whole arrays, a rank's */
+  int64_t reduced, gathered, scattered, statistics, slots, rows, counts, heads, choices,
+      passed; /* whole arrays, a rank's */
 } sums;
 
 zp_move_way zp_step_way(const zp_step *step) {
@@ -19,13 +20,13 @@ zp_move_way zp_step_way(const zp_step *step) {
       [ZP_OP_SPREAD_COUNTS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
-  if (zp_step_is_ring(step)) return ZP_WAY_EXCHANGE;
+  if (zp_step_is_ring(step)) return step->ring.window ? ZP_WAY_PASS : ZP_WAY_EXCHANGE;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
 }
 
 static bool is_step_of(const zp_step *step, zp_op op) { return step->kind == ZP_STEP_NODE && step->op == op; }
 
-bool zp_step_is_ring(const zp_step *step) { return step->round_elements > 0; }
+bool zp_step_is_ring(const zp_step *step) { return step->ring.ranks > 0; }
 
 bool zp_step_is_of_context(const zp_step *step) {
   return zp_step_is_ring(step) || is_step_of(step, ZP_OP_SPREAD_HEADS) || is_step_of(step, ZP_OP_RETURN_HEADS) ||
@@ -57,6 +58,7 @@ static void add(sums *to, const zp_step *step, const zp_choice *c) {
       *(is_step_of(step, ZP_OP_GATHER_STATS) ? &to->statistics : &to->gathered) += c->tensor * step->comm_elements;
     break;
   case ZP_WAY_REDUCE_SCATTER: to->scattered += step->comm_elements; break;
+  case ZP_WAY_PASS: to->passed += step->comm_elements; break;
   case ZP_WAY_EXCHANGE: *exchanged(to, step) += step->comm_elements; break;
   default: to->reduced += step->comm_elements;
   }
@@ -164,6 +166,7 @@ static void make_context(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int n = zp_context_ranks(x->choice);
   sums s = sums_of(x);
   put(x, move, ZP_WAY_EXCHANGE, ZP_END_CONTEXT_RANKS, n, s.heads, x->lowered->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_PASS, ZP_END_CONTEXT_RANKS, n, s.passed, x->lowered->compute_bytes, emit, user);
   put(x, move, ZP_WAY_ALL_GATHER, ZP_END_CONTEXT_RANKS, n, s.choices, x->lowered->stat_bytes, emit, user);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products in 8 or 4 bits of programs that plans are made for: the casts of weights, once a step, are kept on the
- * device with the weights (../../profiles/recipes.c). Operands that backward reads are taken to be kept in 16 bits,
- * which is more than such programs keep. */
+ * device with the weights (../../profiles/recipes.c). What is kept of their other operands: ../operands.c. */
 #include "strategy.h"
 
 #include <zplan/buf.h>

@@ -88,6 +88,13 @@ void zpr_gemm_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, bool tran
                      int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, void *y, int64_t ldy);
 void zpr_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t m, int64_t n, int64_t k, const void *a,
                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
+/* An activation x[rows, cols] of bf16 as the gradient of a weight reads it, whose sums go down the rows: `kept` has
+ * zpk_float8_bytes of it. The same gradient then, with one operand that was kept so, without gaps. */
+void zpr_keep_float8(zpr *c, zpk_float8 format, int64_t rows, int64_t cols, const void *x, int64_t ld, void *kept);
+typedef enum zpr_kept_side { ZPR_KEPT_A, ZPR_KEPT_B } zpr_kept_side;
+void zpr_wgrad_kept_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, zpr_kept_side kept, int64_t m, int64_t n,
+                           int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, bool accumulate,
+                           void *dw);
 
 /* Trainers for GPUs only: a product with row operations that it does to its result before it is written, as cuBLASLt
  * has them (its epilogues). y[m,n] = op(a) op(b), then one of bias, residual           y += bias of every row, y +=

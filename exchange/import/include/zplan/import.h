@@ -131,6 +131,11 @@ zp_imported *zp_import_megatron(zp_arena *arena, zp_diags *diags, const char *pa
 zp_imported *zp_import_deepspeed(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                                  const zp_launch_words *words);
 
+/* A launch of torchtitan: a TOML file, or (path and text NULL) --section.key alone; words->args take the place of its
+ * keys. words->model NULL: by model.name and model.flavor. As above. */
+zp_imported *zp_import_torchtitan(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
+                                  const zp_launch_words *words);
+
 /* The version of Expat; NULL: built without it, and topologies are not read. */
 const char *zp_xml_library(void);
 

@@ -32,6 +32,9 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
 /* 32nds of a byte that it keeps of each weight of such products, besides the weight: the most that a device of the
  * cluster wants. software may be NULL: 0. */
 int zp_software_weight_32nds(const zp_software *software);
+/* Bytes of an activation [rows][cols] as such products read it for a weight's gradient, whose scales are along the
+ * rows, scales included. */
+int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols);
 /* Every word, for messages and completion. Arena. */
 zp_strings zp_software_words(zp_arena *arena);
 /* Bytes of a gradient element. In the generated trainer, where software is NULL, 16-bit trainings have it in f32:

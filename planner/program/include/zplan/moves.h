@@ -59,7 +59,8 @@ typedef enum zp_move_end {
   X(ALL_REDUCE, "all-reduce")                                                                                          \
   X(REDUCE_SCATTER, "reduce-scatter")                                                                                  \
   X(ALL_GATHER, "all-gather")                                                                                          \
-  X(EXCHANGE, "exchange")
+  X(EXCHANGE, "exchange")                                                                                              \
+  X(PASS, "messages")
 typedef enum zp_move_way {
 #define ZP_MOVE_ROW(name, text) ZP_WAY_##name,
   ZP_MOVE_WAYS(ZP_MOVE_ROW)

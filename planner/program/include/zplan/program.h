@@ -34,6 +34,7 @@ typedef struct zp_buffer {
   zp_place place : 8;
   zp_element element : 8;
   zp_param_kind kind : 8;    /* PARAM, SHARED */
+  bool operand;              /* kept as products in 8 or 4 bits read it, with its scales: `bytes` */
   int base;                  /* buffer whose storage a view or alias uses; -1 */
   int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
   int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
@@ -50,22 +51,39 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
                     * false: overwrite on the first micro-batch of a step, add later */
 } zp_param_sum;
 
+/* Attention in a ring of context ranks. */
+typedef struct zp_ring {
+  int64_t ranks, rows, window; /* rows: positions of a stretch, of which a rank has two */
+  int64_t half_elements;       /* keys and values of a stretch, of all samples */
+  bool causal;
+} zp_ring;
+/* comm_elements of a forward step: with a window what all ranks send together, else those of an exchange. */
+int64_t zp_ring_elements(const zp_ring *ring);
+/* What a rank receives in a round, at most, and which share of its work it does in it, at least. */
+typedef struct zp_ring_round {
+  int64_t elements;
+  double share;
+} zp_ring_round;
+zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
+
 typedef struct zp_step {
   zp_op op;
-  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind : 8;
+  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY, ZP_STEP_KEEP_OPERAND } kind : 8;
   bool deferred;       /* backward: of BW when it is split, a product for weights or a sum over columns */
   bool hands_on;       /* COPY of a stream: left out where what flows out is where it came in */
   bool routed;         /* an exchange of as many rows as routing sends; comm_elements are those of the rank's choices */
+  bool reads_kept;     /* a weight's gradient: the activation is there as the product reads it */
   const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   zp_ints in, out;     /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;          /* buffer index, -1 */
-  int row_chunks;         /* that sums over rows are made in; 0: there are none */
-  double flop, bytes;     /* work of one call */
-  int64_t comm_elements;  /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
-  int64_t round_elements; /* of attention in a ring: what a rank passes on in a round, at most; 0 for others */
-  double cost_s;          /* filled in by pricing */
-  double alone_s;         /* the same of a ring: what it computes, without waiting for what is passed on */
+  int workspace;         /* buffer index, -1 */
+  int row_chunks;        /* that sums over rows are made in; 0: there are none */
+  double flop, bytes;    /* work of one call */
+  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  zp_ring ring;          /* attention whose keys and values are passed on; ranks 0 for others */
+  int64_t elements;      /* KEEP_OPERAND: rounded */
+  double cost_s;         /* filled in by pricing */
+  double alone_s;        /* the same of a ring: what it computes, without waiting for what is passed on */
 } zp_step;
 
 typedef struct zp_procedure {

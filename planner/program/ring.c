@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention in a ring: which stretches of a sample a rank sees, what passes between ranks, and what each computes in a
+ * round. Rank r of n has stretches 2 n - 1 - r and r, and meets in round i the keys of rank r - i (runtime/ring.c). */
+#include <assert.h>
+#include <math.h>
+#include <zplan/program.h>
+
+enum { HALVES = 2 };
+
+static int64_t stretch_of(const zp_ring *x, int64_t rank, int half) {
+  return half == 0 ? 2 * x->ranks - 1 - rank : rank;
+}
+
+/* Pairs of a query and a key of two stretches so many apart: of a window, the rows that are whole and the triangle that
+ * is left. */
+static double pairs_of(const zp_ring *x, int64_t away) {
+  double n = (double)x->rows, reach = (double)(x->window - away * x->rows);
+  if (!x->causal) return n * n;
+  if (away < 0) return 0;
+  if (away == 0)
+    return !x->window || x->window >= x->rows ? n * n / 2 : (double)x->window * (n - (double)x->window / 2);
+  if (!x->window || reach >= n) return n * n;
+  double missing = reach > 0 ? n - reach : 0, seen = n - 1 + reach;
+  return reach > 0 ? n * n - missing * (missing + 1) / 2 : seen > 0 ? seen * (seen + 1) / 2 : 0;
+}
+
+static double work(const zp_ring *x, int64_t rank, int64_t owner) {
+  double pairs = 0;
+  for (int h = 0; h < HALVES; h++)
+    for (int g = 0; g < HALVES; g++) pairs += pairs_of(x, stretch_of(x, rank, h) - stretch_of(x, owner, g));
+  return pairs;
+}
+
+/* Halves of the owner's keys that a rank sees. */
+static int64_t halves_seen(const zp_ring *x, int64_t rank, int64_t owner) {
+  int64_t seen = 0;
+  for (int g = 0; g < HALVES; g++) {
+    bool some = false;
+    for (int h = 0; h < HALVES; h++) some |= pairs_of(x, stretch_of(x, rank, h) - stretch_of(x, owner, g)) > 0;
+    seen += some;
+  }
+  return seen;
+}
+
+static int64_t owner_in(const zp_ring *x, int64_t rank, int64_t round) { return (rank + x->ranks - round) % x->ranks; }
+
+/* Without a window every two ranks send each other as much: as an exchange of so many, one of n parts at home. */
+int64_t zp_ring_elements(const zp_ring *x) {
+  assert(x->ranks >= 2 && x->rows >= 1 && x->half_elements >= 0);
+  int64_t halves = 0;
+  if (!x->window) return x->ranks * x->half_elements * (x->causal ? 3 : 4) / 2;
+  for (int64_t rank = 0; rank < x->ranks; rank++)
+    for (int64_t owner = 0; owner < x->ranks; owner++) halves += rank == owner ? 0 : halves_seen(x, rank, owner);
+  return halves * x->half_elements;
+}
+
+zp_ring_round zp_ring_round_of(const zp_ring *x, int64_t round) {
+  assert(x->ranks >= 2 && round >= 0 && round < x->ranks);
+  if (!x->window)
+    return (zp_ring_round){.elements = round == 0 ? 0 : HALVES * x->half_elements, .share = 1 / (double)x->ranks};
+  zp_ring_round r = {.share = 1};
+  double most = 0;
+  for (int64_t owner = 0; owner < x->ranks; owner++) most += work(x, x->ranks - 1, owner); /* before which most lies */
+  for (int64_t rank = 0; rank < x->ranks; rank++) {
+    int64_t elements = round == 0 ? 0 : halves_seen(x, rank, owner_in(x, rank, round)) * x->half_elements;
+    if (elements > r.elements) r.elements = elements;
+    r.share = fmin(r.share, work(x, rank, owner_in(x, rank, round)) / most);
+  }
+  return r;
+}

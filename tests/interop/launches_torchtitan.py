@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of torchtitan as .dz files: parameters and layouts of published ones, a published step, contradictions, damaged TOML."""
+import json
+import os
+import random
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from launches import block, expect, failures, parameters_of, passed, write, zplan  # noqa: E402
+from harness import Scratch, require_zplan  # noqa: E402
+from launches_table import TORCHTITAN  # noqa: E402
+
+
+def toml(sections):
+    def value(v):
+        if isinstance(v, bool):
+            return str(v).lower()
+        return "[ %s, ]  # a list" % ", ".join(json.dumps(x) for x in v) if isinstance(v, list) else json.dumps(v)
+    return "# a run\n" + "\n".join("[%s]\n%s\n" % (name, "\n".join("%s = %s" % (k, value(v)) for k, v in keys.items()))
+                                   for name, keys in sections.items())
+
+
+def imported(folder, sections, gpus, words=(), *more):
+    text = sections if isinstance(sections, str) else toml(sections)
+    files = [write(folder, "run.toml", text)] if text and sections else []
+    return zplan("import", "torchtitan", *files, *(["--gpus", str(gpus)] if gpus else []), *more, "--", *words)
+
+
+def check_published(folder):
+    for name, _, gpus, sections, words, facts in TORCHTITAN:
+        answer = imported(folder, sections, gpus, words)
+        if not expect(name + ": imported", answer.returncode == 0, answer.stderr):
+            continue
+        found = {**block(answer.stdout, "train"), **block(answer.stdout, "plan launched")}
+        for key in facts.keys() - {"note", "parameters"}:
+            expect("%s: %s" % (name, key), found.get(key) == str(facts[key]), found.get(key))
+        expect(name + ": note", facts.get("note", "") in answer.stderr, answer.stderr)
+        if "parameters" in facts:
+            counted = parameters_of(write(folder, name + ".dz", answer.stdout))
+            expect(name + ": parameters", counted == facts["parameters"], counted)
+
+
+def check_published_step(folder):
+    """6,514 tokens/s a GPU, 128 GPUs, torch.compile (benchmarks/llama3_h100_202412_torchtitan.md, table 3). The range is that of the
+    accuracy page for the same rows: at most 13.8 % off."""
+    words = ["--model.flavor=8B", "--training.local_batch_size=2", "--training.seq_len=8192", "--activation_checkpoint.selective_ac_option=op",
+             "--compile.enable"]
+    path = os.path.join(folder, "published.dz")
+    answer = imported(folder, {}, 128, words, "--machine", "h100_sxm_96", "-o", path, "--json", "--gap", "20%")
+    if expect("a published step", answer.returncode == 0, answer.stderr):
+        launched = json.loads(answer.stdout)["result"]["launched"]
+        rate = 2 * 8192 / launched["step_s"]
+        expect("a published step: tokens/s", abs(6514 / rate - 1) < 0.14, rate)
+
+
+GOOD = {"model": {"name": "llama3", "flavor": "8B"}, "training": {"local_batch_size": 2, "seq_len": 8192}, "parallelism": {}}
+
+
+def changed(section, **keys):
+    return {**GOOD, section: {**GOOD.get(section, {}), **keys}}
+
+
+WRONG = [
+    (changed("parallelism", data_parallel_shard_degree=4), "Z0688", ["are not the 8 GPUs"]),
+    (changed("parallelism", tensor_parallel_degree=3), "Z0688", ["8 GPUs"]),
+    (changed("parallelism", data_parallel_shard_degree=0), "Z0688", ["data_parallel_shard_degree is 0"]),
+    (changed("parallelism", tensor_paralel_degree=2), "Z0688", ["`parallelism.tensor_paralel_degree` is no key", "did you mean `parallelism.tensor_parallel_degree`"]),
+    (changed("parallelism", expert_parallel_degree=2), "Z0688", ["the model has no experts"]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_schedule="2F2B"), "Z0688", ["2F2B is no schedule"]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_microbatch_size=3), "Z0688", ["no multiple of pipeline_parallel_microbatch_size"]),
+    (changed("training", num_tokens_per_microbatch_per_dp_rank=8192), "Z0688", ["contradict each other"]),
+    (changed("training", global_batch_size=17), "Z0688", ["a batch of 17"]),
+    (changed("training", seq_len="long"), "Z0688", ["`training.seq_len` is \"long\""]),
+    (changed("training", enable_cpu_offload=True), "Z0689", ["keep all state on the device"]),
+    (changed("activation_checkpoint", mode="half"), "Z0688", ["none, selective, full or memory_budget"]),
+    (changed("optimizer", name="Muon"), "Z0689", ["optimizer.name Muon is not planned"]),
+    (changed("fault_tolerance", enable=True), "Z0689", ["fault_tolerance"]),
+    ({**GOOD, "model": {"name": "deepseek_v3", "flavor": "16B"}}, "Z0689", ["not known", "llama3 8B"]),
+]
+NAMED = [
+    (changed("parallelism", enable_async_tensor_parallel=True), ["enable_async_tensor_parallel", "not planned"]),
+    (changed("float8", enable_float8_linear=True), ["float8.enable_float8_linear", "not planned"]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_schedule="ZBVZeroBubble"), ["ZBVZeroBubble", "not planned"]),
+    (changed("activation_checkpoint", mode="memory_budget"), ["memory_budget"]),
+]
+TEXTS = [("[model", "`]` is expected"), ("[model]\nname = llama3", "a value is expected"), ("[model]\nname = \"llama3", "has no end"),
+         ("[a]\nb = 1\nb = 2", "there twice"), ("[[model]]\n", "arrays of tables"), ("a = [1, 2", "expected in an array"),
+         ("a = \"\"\"x\"\"\"", "several lines"), ("a = 1 2", "goes on"), ("\x00", "no text"), ("a = " + "[" * 3000, "too deeply")]
+
+
+def check_wrong(folder):
+    for sections, code, words in WRONG:
+        answer = imported(folder, sections, 8, [], "-o", os.path.join(folder, "wrong.dz"))
+        expect("wrong: %s" % words, answer.returncode == 1 and code in answer.stderr and all(w in answer.stderr for w in words), answer.stderr)
+    expect("wrong: nothing is written", not os.path.exists(os.path.join(folder, "wrong.dz")))
+    for sections, words in NAMED:
+        answer = imported(folder, sections, 8)
+        expect("named: %s" % words, answer.returncode == 0 and all(w in answer.stderr for w in words), answer.stderr)
+    for text, words in TEXTS:
+        answer = imported(folder, text, 8)
+        expect("text %r" % text[:20], answer.returncode == 1 and "Z0688" in answer.stderr and words in answer.stderr, answer.stderr)
+    answer = zplan("import", "torchtitan", write(folder, "empty.toml", ""), "--gpus", "8")
+    expect("an empty file", answer.returncode == 1 and "is empty" in answer.stderr, answer.stderr)
+    answer = imported(folder, GOOD, None)
+    expect("no GPUs", answer.returncode == 1 and "give --gpus N" in answer.stderr, answer.stderr)
+    answer = imported(folder, GOOD, 8, ["--module", "llama3"])
+    expect("a function of Python", answer.returncode == 1 and "Z0689" in answer.stderr and "--module" in answer.stderr, answer.stderr)
+    answer = imported(folder, GOOD, 8, ["--training.local-batch-size", "4", "--parallelism.tensor_parallel_degree=2"])
+    plan = block(answer.stdout, "plan launched")
+    expect("words after the file", (plan.get("microbatch"), plan.get("tensor"), plan.get("data")) == ("4", "2", "4"), answer.stderr)
+    answer = imported(folder, GOOD, 8, [], "--model", "llama2-7b")
+    expect("another model", answer.returncode == 0 and "llama2_7b" in answer.stdout, answer.stderr)
+
+
+def check_damage(folder):
+    draw = random.Random(39)
+    good = toml(TORCHTITAN[0][3])
+    for _ in range(25):
+        text = list(good)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(text))
+            if draw.random() < 0.5:
+                text[at] = draw.choice("[]{}\"'=,.#\n0-9e\\")
+            else:
+                del text[at:at + draw.randint(1, 12)]
+        answer = imported(folder, "".join(text), 64)
+        good_end = answer.returncode == 1 and "error" in answer.stderr
+        if answer.returncode == 0:
+            good_end = zplan("fmt", "--check", write(folder, "damaged.dz", answer.stdout)).returncode == 0
+        expect("damage", good_end, (answer.returncode, answer.stderr[:300], "".join(text)))
+
+
+def main():
+    require_zplan()
+    with Scratch() as folder:
+        check_published(folder)
+        check_published_step(folder)
+        check_wrong(folder)
+        check_damage(folder)
+    print("%d passed, %d failed" % (passed[0], len(failures)))
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
