@@ -83,10 +83,10 @@ typedef struct zp_options {
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
   bool verbose, progress;
-  bool once;                          /* watch: one look */
+  bool once;                            /* watch: one look */
   const char *tensorboard, *prometheus; /* watch: a folder, a file; NULL: none */
-  const char *profile_steps; /* "A..B"; NULL: not given */
-  zp_strings trainer_args;   /* after -- */
+  const char *profile_steps;            /* "A..B"; NULL: not given */
+  zp_strings trainer_args;              /* after -- */
 } zp_options;
 
 /* One run of the command. */

@@ -18,7 +18,7 @@ typedef struct one_log {
   zp_follower *follower; /* owned */
   zp_event_file *events; /* owned; NULL: none */
   zp_watched watched;
-  bool changed; /* since it was shown */
+  bool changed;  /* since it was shown */
   unsigned said; /* kinds of trouble that were said, a bit each */
   int64_t spikes_said, not_finite_said;
 } one_log;
@@ -29,7 +29,7 @@ typedef struct watch {
   int n;
   bool terminal, failed; /* failed: a log or an export */
   int shown_lines;       /* on the terminal */
-  char *prometheus;       /* the text that was written last, owned; NULL: none */
+  char *prometheus;      /* the text that was written last, owned; NULL: none */
   bool prometheus_failed;
 } watch;
 
@@ -116,8 +116,7 @@ static void say_troubles(one_log *log, bool at_once, zp_arena *scratch) {
     unsigned bit = 1u << troubles.data[i].kind;
     bool more = (troubles.data[i].kind == ZP_TROUBLE_SPIKE && v->spikes > log->spikes_said) ||
                 (troubles.data[i].kind == ZP_TROUBLE_NOT_FINITE && v->not_finite > log->not_finite_said);
-    if (more || !(log->said & bit))
-      zp_say_line(stderr, "warning: %s: %s", log->watched.path, troubles.data[i].text);
+    if (more || !(log->said & bit)) zp_say_line(stderr, "warning: %s: %s", log->watched.path, troubles.data[i].text);
     said |= bit;
   }
   log->said = said; /* a stall that ended may come again */
@@ -224,7 +223,8 @@ static const char *event_folder(const zp_run_state *run, int index) {
 
 int zp_cmd_watch(zp_run_state *run) {
   const zp_options *o = &run->options;
-  if (o->files.len == 0) return zp_usage_error("zplan watch wants logs of runs: `zplan run FILE --log F.jsonl` writes one");
+  if (o->files.len == 0)
+    return zp_usage_error("zplan watch wants logs of runs: `zplan run FILE --log F.jsonl` writes one");
   if (o->prometheus && !zp_may_replace(run, o->prometheus, NULL)) return ZP_EXIT_ERROR;
   watch w = {.run = run, .n = o->files.len, .terminal = !o->json && isatty(STDOUT_FILENO)};
   w.log = ZP_NEW_ARRAY(run->arena, one_log, w.n);

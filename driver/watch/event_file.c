@@ -258,7 +258,8 @@ static bool open_file(zp_arena *arena, zp_event_file *file, const char **error) 
     return *error = zp_format(arena, "`%s` is there already, and is not what the log gives: it is left as it is", path),
            false;
   file->bytes = 0;
-  if (ftruncate(file->fd, 0) != 0) return *error = zp_format(arena, "cannot write `%s`: %s", path, strerror(errno)), false;
+  if (ftruncate(file->fd, 0) != 0)
+    return *error = zp_format(arena, "cannot write `%s`: %s", path, strerror(errno)), false;
   return true;
 }
 

@@ -116,7 +116,8 @@ static zp_follow_news read_on(zp_arena *arena, zp_follower *f, const zp_follow_c
       f->head[f->head_length++] = f->chunk[i];
     if (!begins_as_log(f)) return fail(arena, f, error, "it is no log of a training: lines of JSON objects");
     f->at += got;
-    if (!cut_lines(f, f->chunk, (size_t)got, calls)) return fail(arena, f, error, "it has a line that no trainer writes: 64 MiB and more");
+    if (!cut_lines(f, f->chunk, (size_t)got, calls))
+      return fail(arena, f, error, "it has a line that no trainer writes: 64 MiB and more");
     news = ZP_FOLLOW_GREW;
   }
 }
@@ -155,7 +156,8 @@ double zp_follower_age_s(const zp_follower *f) {
   struct timespec now;
   if (f->fd < 0) return 0;
   clock_gettime(CLOCK_REALTIME, &now);
-  double age = (double)(now.tv_sec - f->status.st_mtim.tv_sec) + 1e-9 * (double)(now.tv_nsec - f->status.st_mtim.tv_nsec);
+  double age =
+      (double)(now.tv_sec - f->status.st_mtim.tv_sec) + 1e-9 * (double)(now.tv_nsec - f->status.st_mtim.tv_nsec);
   return age > 0 ? age : 0;
 }
 

@@ -38,8 +38,9 @@ const char *zp_watched_line(zp_arena *arena, const zp_watched *w) {
   const char *rest = v->ended ? "ended" : zp_format(arena, "eta %s", eta_words(arena, v));
   double tokens = zp_run_view_tokens_per_s(v);
   return zp_format(arena, "%s: step %s  loss %s (smooth %s)  ms %.1f%s  tok/s %s  memory %s  %s", w->path,
-                   steps_words(arena, v, "/"), loss_words(arena, v->loss), loss_words(arena, v->smooth_loss), v->step_ms,
-                   plan, isfinite(tokens) ? zp_format(arena, "%.0f", tokens) : "unknown", memory_words(arena, v), rest);
+                   steps_words(arena, v, "/"), loss_words(arena, v->loss), loss_words(arena, v->smooth_loss),
+                   v->step_ms, plan, isfinite(tokens) ? zp_format(arena, "%.0f", tokens) : "unknown",
+                   memory_words(arena, v), rest);
 }
 
 /* ---- a page of one log ---- */
@@ -86,7 +87,8 @@ static void put_speed(zp_page *page, const zp_run_view *v) {
 static void put_one(zp_page *page, const zp_watched *w) {
   zp_arena *arena = page->out.arena;
   const zp_run_view *v = &w->view;
-  const char *ranks = v->ranks > 0 ? zp_format(arena, ", %lld rank%s", (long long)v->ranks, v->ranks == 1 ? "" : "s") : "";
+  const char *ranks =
+      v->ranks > 0 ? zp_format(arena, ", %lld rank%s", (long long)v->ranks, v->ranks == 1 ? "" : "s") : "";
   const char *plan = v->plan[0] ? zp_format(arena, ", plan %s", v->plan) : "";
   zp_page_field(page, "log", "%s%s%s%s%s", w->path, v->program[0] ? ": " : "", v->program, plan, ranks);
   if (w->failed || w->missing || v->records == 0) {
@@ -99,9 +101,9 @@ static void put_one(zp_page *page, const zp_watched *w) {
     put_speed(page, v);
   }
   zp_page_field(page, "memory", "%s%s", memory_words(arena, v),
-                v->memory_bytes <= 0   ? ""
-                : v->memory_of_all     ? " on the fullest rank"
-                                       : " on rank 0; the end record has the other ranks");
+                v->memory_bytes <= 0 ? ""
+                : v->memory_of_all   ? " on the fullest rank"
+                                     : " on rank 0; the end record has the other ranks");
   if (v->checkpoint_step >= 0) zp_page_field(page, "saved", "step %lld", (long long)v->checkpoint_step);
   if (v->slow_stage >= 0)
     zp_page_field(page, "slowest", "stage %lld: %s of work in a step, by the newest profile", (long long)v->slow_stage,
@@ -110,9 +112,9 @@ static void put_one(zp_page *page, const zp_watched *w) {
 
 /* ---- several ---- */
 
-static const zp_column columns[] = {{"log", 12, 12, 0},     {"state", 7, 0, 0},    {"step", 5, 0, 0},  {"loss", 8, 0, 0},
-                                    {"smoothed", 8, 0, 3},  {"step time", 9, 0, 0}, {"plan", 6, 0, 4}, {"tokens/s", 8, 0, 2},
-                                    {"memory", 8, 0, 1},    {"ETA", 7, 0, 0}};
+static const zp_column columns[] = {
+    {"log", 12, 12, 0},     {"state", 7, 0, 0}, {"step", 5, 0, 0},     {"loss", 8, 0, 0},   {"smoothed", 8, 0, 3},
+    {"step time", 9, 0, 0}, {"plan", 6, 0, 4},  {"tokens/s", 8, 0, 2}, {"memory", 8, 0, 1}, {"ETA", 7, 0, 0}};
 
 static void put_table(zp_page *page, const zp_watched_list *all) {
   zp_arena *arena = page->out.arena;
@@ -122,17 +124,18 @@ static void put_table(zp_page *page, const zp_watched_list *all) {
     const zp_run_view *v = &w->view;
     double median_s = zp_run_view_median_ms(v) / 1e3, tokens = zp_run_view_tokens_per_s(v);
     bool any = v->step >= 0;
-    const char *cells[] = {
-        w->path,
-        zp_watched_state(w),
-        any ? steps_words(arena, v, "/") : "",
-        any ? loss_words(arena, v->loss) : "",
-        any ? loss_words(arena, v->smooth_loss) : "",
-        isfinite(median_s) ? zp_show_seconds(arena, median_s) : "",
-        isfinite(v->predicted_ms) ? zp_format(arena, ZP_ESTIMATED "%s", zp_show_seconds(arena, v->predicted_ms / 1e3)) : "",
-        isfinite(tokens) ? zp_show_count(arena, tokens) : "",
-        any ? memory_words(arena, v) : "",
-        any && !v->ended ? eta_words(arena, v) : ""};
+    const char *cells[] = {w->path,
+                           zp_watched_state(w),
+                           any ? steps_words(arena, v, "/") : "",
+                           any ? loss_words(arena, v->loss) : "",
+                           any ? loss_words(arena, v->smooth_loss) : "",
+                           isfinite(median_s) ? zp_show_seconds(arena, median_s) : "",
+                           isfinite(v->predicted_ms)
+                               ? zp_format(arena, ZP_ESTIMATED "%s", zp_show_seconds(arena, v->predicted_ms / 1e3))
+                               : "",
+                           isfinite(tokens) ? zp_show_count(arena, tokens) : "",
+                           any ? memory_words(arena, v) : "",
+                           any && !v->ended ? eta_words(arena, v) : ""};
     zp_table_add(arena, &table, cells);
   }
   zp_page_table(page, &table);

@@ -98,8 +98,8 @@ const char *zp_trouble_name(zp_trouble_kind kind); /* "spike" */
 zp_troubles zp_watched_troubles(zp_arena *arena, const zp_watched *watched, bool at_once);
 /* "missing", "empty", "running", "silent", "ended", "failed" */
 const char *zp_watched_state(const zp_watched *watched);
-/* Of logs of the same plan that run, the one with the longest median step, at least 2 % above their median; -1: none
- * stands out, or there is nothing to compare. */
+/* The log with the longest median step, at least 2 % above the median of the logs of its plan; -1: none stands out, or
+ * there is nothing to compare. */
 int zp_slowest(const zp_watched_list *all);
 double zp_slowest_by(const zp_watched_list *all, int slowest); /* its step as a multiple of the median */
 
