@@ -14,7 +14,7 @@
 enum { POLL_MS = 500 };
 
 typedef struct one_log {
-  zp_run_state *run;
+  int *shown_lines;      /* of the watch: a message takes their place on the terminal */
   zp_follower *follower; /* owned */
   zp_event_file *events; /* owned; NULL: none */
   zp_watched watched;
@@ -46,6 +46,7 @@ static void take_line(void *user, const char *line, size_t length) {
 
 static void begin_anew(void *user, const char *why) {
   one_log *log = user;
+  *log->shown_lines = 0;
   zp_say_line(stderr, "note: %s: %s; it is read from its beginning", log->watched.path, why);
   log->watched.view = zp_run_view_new();
   log->said = 0;
@@ -57,6 +58,7 @@ static void begin_anew(void *user, const char *why) {
 static void report_error(watch *w, zp_diag_code code, const char *text) {
   zp_report(w->run->diags, code, ZP_NO_SPAN, "%s", text);
   zp_flush_diags(w->run);
+  w->shown_lines = 0;
   w->failed = true;
 }
 
@@ -230,7 +232,7 @@ int zp_cmd_watch(zp_run_state *run) {
   w.log = ZP_NEW_ARRAY(run->arena, one_log, w.n);
   for (int i = 0; i < w.n; i++) {
     const char *path = o->files.data[i];
-    w.log[i] = (one_log){.run = run, .follower = zp_follower_new(path), .changed = true};
+    w.log[i] = (one_log){.shown_lines = &w.shown_lines, .follower = zp_follower_new(path), .changed = true};
     w.log[i].watched = (zp_watched){.path = path, .view = zp_run_view_new(), .writer = -1};
     if (o->tensorboard) w.log[i].events = zp_event_file_new(event_folder(run, i), path, o->force);
   }
