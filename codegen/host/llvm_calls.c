@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens LLVM. It stays open to the end of the process. */
 #include <dlfcn.h>
+#include <unistd.h>
 #include <zplan/rowkernel.h>
 #include "llvm_calls.h"
 
 zp_llvm_calls zp_llvm;
 
-const char *zp_kernels_library(void) { return ZPLAN_LLVM_LIBRARY; }
+/* Where zplan was built, a development package may have it in a folder of its own; machines that run zplan need the
+ * library alone, by the name that the linker of programs finds. */
+const char *zp_kernels_library(void) {
+  static const char *const places[] = {ZPLAN_LLVM_LIBRARY, "/usr/lib/" ZPLAN_LLVM_NAME, "/usr/lib64/" ZPLAN_LLVM_NAME,
+                                       "/usr/local/lib/" ZPLAN_LLVM_NAME,
+                                       "/usr/lib/" ZPLAN_ARCHITECTURE ZPLAN_LLVM_NAME};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    if (access(places[i], R_OK) == 0) return places[i];
+  return ZPLAN_LLVM_LIBRARY;
+}
 
 static const char *const names[] = {
 #define LLVM_CALL(name) #name,

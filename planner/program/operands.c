@@ -5,11 +5,10 @@
  * zplan's own trainer rounds it along the sum of the weight's gradient, down the tokens. So backward finds the very
  * numbers that it would have rounded from 16 bits.
  *
- * Other programs, by Transformer Engine: modules save the transposed cast of their input alone, and where it is
- * gathered along the sequence the cast of the rank's share, which backward gathers again (transformer_engine/pytorch/
- * module/linear.py: saved_inputmat_t, saved_inputmat; opened). Inputs of experts' products are taken to be kept so, too
- * (grouped_linear.py; not opened). A value that other nodes of backward read in 16 bits is kept so once; Transformer
- * Engine keeps a cast of it besides. */
+ * Other programs, by Transformer Engine (transformer_engine/pytorch/module/linear.py, grouped_linear.py; opened):
+ * modules, those of experts too, save the columnwise cast of their input alone, and where it is gathered along the
+ * sequence the cast of the rank's share, which backward gathers again. A value that other nodes of backward read in 16
+ * bits is kept so once; Transformer Engine keeps a cast of it besides. */
 #include "lower_internal.h"
 
 static const zp_software *software_of(const zp_lowering *l) { return l->lowered->spec->cluster.software; }
