@@ -57,10 +57,8 @@ static void take_step(zp_run_view *v, const zp_record *r) {
     v->smooth_loss = isfinite(v->smooth_loss) ? (1 - FORGETS) * v->smooth_loss + FORGETS * r->loss : r->loss;
   if (r->device_peak_bytes > v->memory_bytes) v->memory_bytes = r->device_peak_bytes, v->memory_of_all = false;
   if (r->spike) v->spikes++, v->spike_step = r->step, v->spike_loss = r->loss;
-  /* Overflowing gradients of scaled losses are part of training in f16. */
-  bool bad = !isfinite(r->loss) || (!isfinite(r->grad_norm) && !r->scaled);
-  if (bad) v->not_finite++;
-  v->not_finite_step = bad ? r->step : -1;
+  v->not_finite += r->not_finite;
+  v->not_finite_step = r->not_finite ? r->step : -1;
 }
 
 static void take_profile(zp_run_view *v, const zp_record *r) {

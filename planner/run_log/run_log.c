@@ -46,7 +46,8 @@ zp_record zp_record_read(zp_arena *arena, const char *line, size_t length) {
   double bytes = zp_json_get_real(json, "device_peak_bytes", 0); /* a trainer prints them as a real number */
   record.device_peak_bytes = bytes > 0 && bytes < 9e18 ? (int64_t)bytes : 0;
   record.spike = zp_json_get_bool(json, "loss_spike", false);
-  record.scaled = zp_json_get(json, "scale") != NULL;
+  record.not_finite = zp_json_is_null(zp_json_get(json, "loss")) ||
+                      (zp_json_is_null(zp_json_get(json, "grad_norm")) && !zp_json_get(json, "scale"));
   return record;
 }
 

@@ -26,7 +26,7 @@ typedef struct zp_record {
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   int64_t device_peak_bytes; /* of rank 0; 0: not measured */
   bool spike;                /* the trainer's mark: the loss is far above the recent ones (runtime/spike.c) */
-  bool scaled;               /* a loss scale is part of the step: gradients may overflow and be skipped */
+  bool not_finite;           /* the loss, or the gradient norm without a loss scale, under which it may overflow */
   zp_json *json;             /* owned; NULL: UNREAD and BLANK */
 } zp_record;
 
