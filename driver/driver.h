@@ -83,8 +83,10 @@ typedef struct zp_options {
   int64_t seconds;         /* calibrate -t; 0: the default */
   bool profile, sync;
   bool verbose, progress;
-  const char *profile_steps; /* "A..B"; NULL: not given */
-  zp_strings trainer_args;   /* after -- */
+  bool once;                            /* watch: one look */
+  const char *tensorboard, *prometheus; /* watch: a folder, a file; NULL: none */
+  const char *profile_steps;            /* "A..B"; NULL: not given */
+  zp_strings trainer_args;              /* after -- */
 } zp_options;
 
 /* One run of the command. */
@@ -517,6 +519,7 @@ int zp_cmd_validate(zp_run_state *run);
 int zp_cmd_data(zp_run_state *run);
 int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_lsp(zp_run_state *run);
+int zp_cmd_watch(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);

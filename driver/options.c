@@ -99,7 +99,7 @@ static const option_row rows[] = {
     {"--no-checkpoint", NULL, "run",
      "keep no checkpoints (default: in the file's folder, or the last state alongside the trainer's folder)",
      FLAG(no_checkpoint)},
-    {"--force", NULL, "plan build run verify report data calibrate export import",
+    {"--force", NULL, "plan build run verify report data calibrate export import watch",
      "write results also over files that were edited, or are of something else", FLAG(force)},
     {"--steps", "N", "run bench", "steps to run instead of the file's", COUNT(steps, 0)},
     {"--log", "FILE", "run report", "JSON lines of a run: written by run, read by report", TEXT(log)},
@@ -198,6 +198,11 @@ static const option_row rows[] = {
      FLAG(ema)},
     {"--data", "FILE", "eval", "what to evaluate on: token files (*.bin, *.idx), a text or a folder of arrays",
      TEXT(data)},
+    {"--once", NULL, "watch", "show the state and end; exit status 1 when a run is not healthy", FLAG(once)},
+    {"--tensorboard", "FOLDER", "watch", "write event files there; of several logs in a folder each",
+     TEXT(tensorboard)},
+    {"--prometheus", "FILE", "watch", "write metrics there at every change, for the textfile collector: NAME.prom",
+     TEXT(prometheus)},
     {"-t", "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)", COUNT(seconds, 1)},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };

@@ -45,6 +45,7 @@ bool zp_results_are_apart(const zp_run_state *run) {
       {"-o", is_one_of(run->command, to_file, sizeof to_file / sizeof *to_file) ? o->output : NULL},
       {"--html", o->html},
       {"--trace", o->trace},
+      {"--prometheus", o->prometheus},
       {"--log", reads_log ? NULL : o->log},
   };
   enum { N = sizeof results / sizeof *results };

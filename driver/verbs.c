@@ -14,6 +14,8 @@ static const zp_verb verbs[] = {
      "generate and compile the trainer, print its path", false},
     {"run", zp_cmd_run, "FILE.dz|PLAN.json [--ranks N] [--steps N] [--resume] [--log F.jsonl]",
      "build if stale, then train", false},
+    {"watch", zp_cmd_watch, "LOG.jsonl... [--once [--json]] [--tensorboard FOLDER] [--prometheus FILE]",
+     "runs that are going on, by their logs: loss, speed, memory, time left, what is wrong", false},
     {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F [--front F.json]] [--trace F]",
      "tables, HTML and Chrome trace of a plan", false},
     {"explain", zp_cmd_explain, "WORD | CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
@@ -143,20 +144,27 @@ static bool start_or_resume(zpr *c) {
   return step == options->steps;
 }
 
+static double seconds_since_1970(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static void announce(zpr *c) {
   const zpr_program *p = c->program;
   static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16", [ZPK_F16] = "f16"};
   const char *dtype = dtypes[p->dtype], *precision = p->precision ? p->precision : dtype;
-  char line[768];
+  char line[896];
   zpr_device_text text;
   zpr_device_describe(c, &text);
   snprintf(line, sizeof line,
            "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
            "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"precision\": \"%s\", "
            "\"threads\": %d, \"products\": "
-           "\"%s\"}",
+           "\"%s\", \"steps\": %lld, \"predicted_step_ms\": %.3f, \"time\": %.3f}",
            c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
-           p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, precision, zpr_threads(c), text.products);
+           p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, precision, zpr_threads(c), text.products,
+           (long long)c->state->options.steps, p->predicted_step_s * 1e3, seconds_since_1970());
   zpr_log_event(c, line);
   /* Two lines, for screens of 80 columns. */
   zpr_log_note(c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s", p->name, c->ranks,

@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a run's JSON-lines log. A log that was cut off in the middle of a line is still a log. */
+/* What a run's log says alongside a plan: steps, memory, which plan it was of. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/buf.h>
 #include <zplan/plan_file.h>
+#include <zplan/run_log.h>
 #include "report_internal.h"
-
-/* The log may be a stranger's: a time that no step takes is no measurement. */
-static bool is_step(const zp_json *json) {
-  enum { MOST_STEP_MS = 1000000000 }; /* eleven days */
-  double ms = zp_json_get_real(json, "step_ms", 0);
-  return zp_json_is_int(zp_json_get(json, "step")) && ms > 0 && ms <= MOST_STEP_MS;
-}
 
 zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
   zp_log_steps steps = {0};
-  for (const char *line = text; *line;) {
-    size_t length = strcspn(line, "\n");
-    const char *error = NULL;
-    zp_json *json = zp_json_parse(arena, line, length, &error);
-    if (json && is_step(json)) {
-      zp_log_step step = {.step = zp_json_get_int(json, "step", 0),
-                          .loss = zp_json_get_real(json, "loss", NAN),
-                          .step_ms = zp_json_get_real(json, "step_ms", NAN),
-                          .tokens_per_s = zp_json_get_real(json, "tokens_per_s", NAN)};
-      zp_push(arena, &steps, step);
-    }
-    if (json) zp_json_free(json);
-    line += length + (line[length] == '\n');
+  const char *line;
+  for (size_t length; zp_next_line(&text, &line, &length);) {
+    zp_record record = zp_record_read(arena, line, length);
+    zp_log_step step = {record.step, record.loss, record.step_ms, record.tokens_per_s};
+    if (record.kind == ZP_RECORD_STEP) zp_push(arena, &steps, step);
+    zp_record_free(&record);
   }
   return steps;
 }
@@ -40,41 +27,27 @@ int64_t zp_largest_arena(const zp_program *program) {
   return most;
 }
 
-static int64_t largest(const zp_json *list) {
-  int64_t most = 0;
-  for (int i = 0; i < zp_json_count(list); i++) {
-    int64_t bytes = zp_json_int(zp_json_at(list, i), 0);
-    if (bytes > most) most = bytes;
-  }
-  return most;
-}
-
 zp_log_memory zp_log_read_memory(zp_arena *arena, const char *text) {
   zp_log_memory memory = {0};
-  for (const char *line = text; *line;) {
-    size_t length = strcspn(line, "\n");
-    const char *error = NULL;
-    zp_json *json = zp_json_parse(arena, line, length, &error);
-    if (json && strcmp(zp_json_get_string(json, "event", ""), "end") == 0)
-      memory = (zp_log_memory){.arena = largest(zp_json_get(json, "measured_peak_bytes")),
-                               .device = largest(zp_json_get(json, "device_peak_bytes"))};
-    if (json) zp_json_free(json);
-    line += length + (line[length] == '\n');
+  const char *line;
+  for (size_t length; zp_next_line(&text, &line, &length);) {
+    zp_record record = zp_record_read(arena, line, length);
+    if (record.kind == ZP_RECORD_END)
+      memory = (zp_log_memory){.arena = zp_largest_of(zp_json_get(record.json, "measured_peak_bytes")),
+                               .device = zp_largest_of(zp_json_get(record.json, "device_peak_bytes"))};
+    zp_record_free(&record);
   }
   return memory;
 }
 
 zp_log_facts zp_log_read_facts(zp_arena *arena, const char *text) {
   zp_log_facts facts = {.plan = ""};
-  for (const char *line = text; *line;) {
-    size_t length = strcspn(line, "\n");
-    const char *error = NULL;
-    zp_json *json = zp_json_parse(arena, line, length, &error);
-    if (json && strcmp(zp_json_get_string(json, "event", ""), "start") == 0)
-      facts.plan = zp_strdup(arena, zp_json_get_string(json, "plan", ""));
-    facts.unread += !json && strspn(line, " \t\r") < length;
-    if (json) zp_json_free(json);
-    line += length + (line[length] == '\n');
+  const char *line;
+  for (size_t length; zp_next_line(&text, &line, &length);) {
+    zp_record record = zp_record_read(arena, line, length);
+    if (record.kind == ZP_RECORD_START) facts.plan = zp_strdup(arena, zp_json_get_string(record.json, "plan", ""));
+    facts.unread += record.kind == ZP_RECORD_UNREAD;
+    zp_record_free(&record);
   }
   return facts;
 }

@@ -88,6 +88,9 @@ def main():
         # the shape of all others
         envelope("verify", ["verify", plan], 0, ("plan_hash", "text"))
         envelope("report", ["report", plan, "--html", folder + "/r.html"], 0, ("html", "text"))
+        with open(folder + "/log.jsonl", "w") as file:
+            file.write('{"step": 1, "loss": 2.5, "step_ms": 10}\n{"event": "end", "step": 1}\n')
+        envelope("watch", ["watch", "--once", folder + "/log.jsonl"], 0, ("healthy", "logs"))
         envelope("explain a code", ["explain", "Z0601"], 0, ("code", "title", "text"))
         envelope("explain a plan", ["explain", plan], 0, ("text",))
         envelope("export", ["export", "slurm", plan, "-o", folder + "/job.sh"], 0, ("file",))
@@ -106,7 +109,7 @@ def main():
         envelope("no plan file", ["verify", text], 1)
         envelope("wrong words", ["plan", TINY, "--gpuz", "4"], 2, words="unknown option `--gpuz`")
         envelope("wrong words behind", ["check", "--nonsense"], 2, words="unknown option")
-        for verb in ("build", "run", "bench", "compare", "diff", "validate", "import", "sample", "eval", "data", "fmt", "export", "explain"):
+        for verb in ("build", "run", "bench", "compare", "diff", "validate", "import", "sample", "eval", "data", "fmt", "export", "explain", "watch"):
             envelope("nothing for " + verb, [verb], 2, words="zplan " + verb)
     print("%d passed, %d failed" % (passed[0], len(failures)))
     sys.exit(bool(failures))

@@ -81,7 +81,8 @@ static const zp_field log_fields[] = {
      .example = "jsonl = \"log.jsonl\"", .missing = "no file"},
     {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, log_every), .range = ZP_RANGE_ONE_OR_MORE,
      .meaning = "steps from one line to the next", .example = "every = 10"},
-    {"tensorboard", ZP_FIELD_REFUSED, .note = "the JSON-lines log holds the same values: `jsonl = \"log.jsonl\"`"},
+    {"tensorboard", ZP_FIELD_REFUSED,
+     .note = "write `jsonl = \"log.jsonl\"`; `zplan watch log.jsonl --tensorboard FOLDER` makes event files of it"},
 };
 static const zp_schema log_schema = ZP_SCHEMA_WITH("log", log_fields, 0, &train_unwritten);
 
