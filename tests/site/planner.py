@@ -74,10 +74,12 @@ def press(page, button):
     page.run("document.getElementById('%s').click()" % button)
 
 
-def open_page(page, width=1280, fragment=""):
+def open_page(page, width=1280, fragment="", broken=False):
     page.call("Page.navigate", url="about:blank")
     page.open(URL + fragment, width)
     page.run(UNTIL % "!document.getElementById('plan').disabled || document.getElementById('status').className")
+    if page.run("document.getElementById('plan').disabled") and not broken:
+        raise RuntimeError("the page does not start: " + status(page))
 
 
 def check_first(tally, page):
@@ -205,7 +207,7 @@ def check_lacks(tally):
     for lack in ("WebAssembly", "DecompressionStream", "Worker"):
         with browser.Browser() as page:
             page.call("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.%s" % lack)
-            open_page(page)
+            open_page(page, broken=True)
             tally.check("without " + lack, "This browser has no" in status(page) and page.run("document.getElementById('plan').disabled"), status(page))
     with browser.Browser("--js-flags=--wasm-max-mem-pages=900") as page:
         open_page(page)

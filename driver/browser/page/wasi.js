@@ -290,6 +290,10 @@ function runProgram(module, words, files, variables = {}) {
     },
   }
 
+  /* Calls of commands that the page does not start. */
+  for (const {module: from, name} of WebAssembly.Module.imports(module))
+    if (from === 'wasi_snapshot_preview1' && !calls[name]) calls[name] = () => ERRNO.nosys
+
   const instance = new WebAssembly.Instance(module, {wasi_snapshot_preview1: calls, zplan: duplicates})
   memory = instance.exports.memory
   let status = 0
