@@ -28,11 +28,15 @@ if ! "$venv/bin/python" -c 'import sphinx, myst_parser, furo' 2>/dev/null; then
 fi
 
 # shellcheck disable=SC2317 # called through part
+build_page() { driver/browser/build.sh && echo '1 passed, 0 failed'; }
+
+# shellcheck disable=SC2317 # called through part
 build_site() { "$venv/bin/python" tests/site/build.py && echo '1 passed, 0 failed'; }
 
 # shellcheck disable=SC2317 # called through part
 first_command() { examples/quickstart.sh && echo '1 passed, 0 failed'; }
 
+part 'page of the planner' build_page
 part 'links' python3 tests/site/links.py
 part 'site' build_site && part 'site in a browser' python3 tests/site/browse.py
 part 'commands of pages' python3 tests/site/pages.py

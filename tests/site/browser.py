@@ -18,12 +18,12 @@ def find():
 class Browser:
     """Messages are JSON objects with a zero byte behind them: commands on descriptor 3 of the browser, answers and events on 4."""
 
-    def __init__(self):
+    def __init__(self, *flags):
         self.profile = tempfile.mkdtemp(prefix="zplan-browser-")
         commands, self.out = os.pipe()
         self.into, answers = os.pipe()
         words = [find(), "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                 "--user-data-dir=" + self.profile, "--no-first-run", "--disable-background-networking", "about:blank"]
+                 "--user-data-dir=" + self.profile, "--no-first-run", "--disable-background-networking", *flags, "about:blank"]
 
         def place():  # the ends of the pipes where the browser looks for them, whatever their numbers are
             a, b = os.dup(commands), os.dup(answers)

@@ -4,7 +4,8 @@
 tests/site.sh installs.
 
 The Markdown is gathered in build/site/pages first: docs/, and below `tree/` the documents outside of it that it links to. Links are
-turned to where their targets then stand; comments that pages.py reads are left out."""
+turned to where their targets then stand; comments that pages.py reads are left out. The planner's page (driver/browser/build.sh) is taken
+over where it is built: then the site links to it."""
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ SITE = os.path.join(ROOT, "build", "site")
 PAGES = os.path.join(SITE, "pages")
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
+PLANNER = os.path.join(ROOT, "build", "browser", "planner.html")
+FOR_SITE = re.compile(r"^<!-- site: (.*) -->$", re.M)
 COMMENT = re.compile(r"^<!-- (?:file|run|output):.*?-->\n", re.M)
 CONFIGURATION = """
 project = "zplan"
@@ -26,7 +29,8 @@ html_title = "zplan"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["zplan.css"]
-exclude_patterns = ["_static"]
+html_extra_path = ["_extra"]
+exclude_patterns = ["_static", "_extra"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 highlight_language = "none"
 """
@@ -80,7 +84,7 @@ def gather():
         if not path.endswith(".md"):
             shutil.copy(os.path.join(ROOT, path), place)
             continue
-        pieces = CODE.split(COMMENT.sub("", read(path)))
+        pieces = CODE.split(COMMENT.sub("", FOR_SITE.sub(r"\1" if os.path.exists(PLANNER) else "", read(path))))
         for piece in pieces[::2]:
             for link in LINK.finditer(piece):
                 target = target_of(path, link[2])
@@ -114,7 +118,10 @@ def contents(paths):
 
 def main():
     gather()
-    os.makedirs(os.path.join(PAGES, "_static"), exist_ok=True)
+    for folder in ("_static", "_extra"):
+        os.makedirs(os.path.join(PAGES, folder), exist_ok=True)
+    if os.path.exists(PLANNER):
+        shutil.copy(PLANNER, os.path.join(PAGES, "_extra"))
     for name, text in (("conf.py", CONFIGURATION), ("_static/zplan.css", STYLE)):
         with open(os.path.join(PAGES, name), "w", encoding="utf-8") as file:
             file.write(text)

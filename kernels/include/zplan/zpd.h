@@ -38,7 +38,7 @@ typedef struct zpd_layout {
 
 /* ---- arguments ---- */
 
-#if defined(__GNUC__) && !defined(__CUDACC__)
+#if defined(__GNUC__) && !defined(__CUDACC__) && __SIZEOF_POINTER__ == 8 /* as on devices */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 #endif
@@ -512,7 +512,7 @@ typedef struct zpd_stochastic {
 } zpd_stochastic; /* kernel zpd_add_stochastic */
 enum { ZPD_STOCHASTIC_BLOCK = 8 };
 
-#if defined(__GNUC__) && !defined(__CUDACC__)
+#if defined(__GNUC__) && !defined(__CUDACC__) && __SIZEOF_POINTER__ == 8
 #pragma GCC diagnostic pop
 #endif
 
