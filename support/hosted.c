@@ -1,28 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a thread's call from another process replaces. */
-#include <zplan/arena.h>
 #include <zplan/hosted.h>
-#include <zplan/json.h>
 
-#include <assert.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static _Thread_local zp_hosted *current; /* NULL: this is the command */
 
-void zp_hosted_begin(zp_hosted *host) {
-  assert(host && host->out && host->err && !current);
-  host->descriptor = -1;
+zp_hosted *zp_host_replace(zp_hosted *host) {
+  zp_hosted *before = current;
   current = host;
-  zp_arenas_keep(true);
-}
-
-void zp_hosted_end(void) {
-  assert(current);
-  zp_hold_descriptor(-1);
-  zp_json_make_in(NULL);
-  zp_arenas_keep(false);
-  current = NULL;
+  return before;
 }
 
 bool zp_is_hosted(void) { return current != NULL; }

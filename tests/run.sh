@@ -66,7 +66,7 @@ build() { # PRESET TARGET OPTIONS: counts as one test
   preset=$1
   target=$2
   shift 2
-  cmake --preset "$preset" -DZPLAN_CRITERION=OFF -DZPLAN_SANITIZED=$sanitized -DCMAKE_COMPILE_WARNING_AS_ERROR=ON "$@" && cmake --build --preset "$preset" --target "$target" && echo '1 passed, 0 failed'
+  cmake --preset "$preset" -DZPLAN_CRITERION=OFF -DZPLAN_SANITIZED=$sanitized "$@" && cmake --build --preset "$preset" --target "$target" && echo '1 passed, 0 failed'
 }
 
 # shellcheck disable=SC2317 # called through part
@@ -162,7 +162,7 @@ weights with windows|python3 tests/weights/windows.py
 fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
-launches|python3 tests/interop/launches.py
+launches of Megatron-LM|python3 tests/interop/launches.py
 launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
 launches of torchtitan|python3 tests/interop/launches_torchtitan.py
 pairs of sentences|python3 tests/interop/pairs.py
@@ -215,6 +215,8 @@ run_dev() {
 
 run_side_by_side() {
   rm -rf "$logs/taken" && mkdir "$logs/taken" && list_parts >"$logs/parts" || exit 1
+  twice=$(cut -d '|' -f 1 "$logs/parts" | sort | uniq -d)
+  [ -z "$twice" ] || { echo "parts of one name, of which one would not run: $twice" >&2 && exit 1; }
   takers=
   for _ in 1 2; do
     take_parts &
@@ -238,7 +240,6 @@ run_side_by_side() {
 
 once=ON # unit tests of layers and of emulated GPUs run with sanitizers alone
 [ "$dev" = yes ] || once=OFF
-part 'build release' build release all -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON \
-  -DCMAKE_C_FLAGS=-Wno-error=maybe-uninitialized || finish # vectors that are filled lane by lane
+part 'build release' build release all -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON || finish
 run_side_by_side
 finish

@@ -14,7 +14,7 @@ typedef struct attribute {
   size_t offset, size;
 } attribute;
 
-enum { NUMBERS = 9, COUNTS = 23, MOST_OF_A_GROUP = 13 };
+enum { NUMBERS = 9, COUNTS = 23, MOST_OF_A_GROUP = 14 }; /* with its end */
 
 #define SIZE_NUMBER(name) sizeof(((zp_op_attr *)0)->name)
 #define SIZE_COUNT SIZE_NUMBER
@@ -30,11 +30,12 @@ static const attribute groups[ZP_ATTRS_COUNT][MOST_OF_A_GROUP] = {
 #define OWN(...)
 #define END
 #include <zplan/attributes.def>
+    {END_OF_GROUP, 0, 0, 0},
   },
 #define COMMON(...)
 #define GROUP(id) [ZP_ATTRS_##id] = {
 #define OWN(type, name, kind, place) {kind, place, offsetof(zp_op_attr, name), SIZE_##kind(name)},
-#define END },
+#define END {END_OF_GROUP, 0, 0, 0} },
 #include <zplan/attributes.def>
 };
 /* clang-format on */

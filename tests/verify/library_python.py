@@ -114,7 +114,8 @@ def check_interrupt(tally):
     """A search of gpt1t without a gap, which takes much longer, after a second."""
     words = "import sys, zplan; print('begins', flush=True); zplan.plan(sys.argv[1], set={'model.layers': 1000}, top=40)"
     child = subprocess.Popen([sys.executable, "-c", words, os.path.join(EXAMPLES, "gpt1t.dz")], env={**os.environ, "PYTHONPATH": MODULE}, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # jobs in the background ignore it
     child.stdout.readline()
     time.sleep(0.4)
     child.send_signal(signal.SIGINT)

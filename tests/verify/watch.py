@@ -278,7 +278,8 @@ class Following:
         if terminal:
             self.master, out = pty.openpty()
         self.process = subprocess.Popen([harness.ZPLAN, "watch", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
+                                        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # jobs in the background ignore it
         harness.sessions.add(self.process.pid)
         if terminal:
             os.close(out)

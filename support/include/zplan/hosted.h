@@ -11,7 +11,7 @@
 typedef struct zp_hosted {
   jmp_buf failed;            /* set by the caller; zp_give_up returns there */
   FILE *out, *err;           /* in place of standard output and standard error */
-  const volatile int *leave; /* long work ends early once it is not 0; NULL: nothing asks for that */
+  const volatile int *leave; /* long work ends early once it is not 0; NULL: it never does */
   int status;                /* of zp_give_up, as an exit status */
   char why[512];             /* its message */
   int descriptor;            /* open while a file is read; -1: none */
@@ -22,6 +22,8 @@ typedef struct zp_hosted {
 void zp_hosted_begin(zp_hosted *host);
 /* The call has ended, also after zp_give_up: gives its arenas back and closes what it was reading. */
 void zp_hosted_end(void);
+/* This thread's call from now on, NULL: none; the one before. For zp_hosted_begin and zp_hosted_end. */
+zp_hosted *zp_host_replace(zp_hosted *host);
 bool zp_is_hosted(void);
 /* Does the host want long work to end? */
 bool zp_host_leaves(void);
