@@ -32,9 +32,9 @@ typedef struct block {
 
 struct zp_arena {
   const char *name;
-  block *newest; /* NULL before the first allocation and after a rewind to the empty arena */
-  block *spare;  /* given up by rewinds, the last one first; linked by `older` */
-  size_t peak_bytes;
+  block *newest;           /* NULL before the first allocation and after a rewind to the empty arena */
+  block *spare;            /* given up by rewinds, the last one first; linked by `older` */
+  size_t peak_bytes;       /* when something was last given back */
   zp_arena_budget *budget; /* NULL: nobody counts */
   zp_arena *next, **link;  /* among those that are kept; link NULL: it is not */
 };
@@ -166,8 +166,6 @@ static void *take(zp_arena *arena, size_t bytes) {
   void *place = b->data + b->used;
   unpoison(place, bytes);
   b->used += room;
-  size_t in_use = b->older_bytes + b->used;
-  if (in_use > arena->peak_bytes) arena->peak_bytes = in_use;
   return place;
 }
 
@@ -188,6 +186,12 @@ void *zp_alloc(zp_arena *arena, size_t bytes) {
   return memset(place, 0, bytes);
 }
 
+/* Ever more is in use until something is given back. */
+size_t zp_arena_peak_bytes(const zp_arena *arena) {
+  size_t in_use = arena->newest ? arena->newest->older_bytes + arena->newest->used : 0;
+  return in_use > arena->peak_bytes ? in_use : arena->peak_bytes;
+}
+
 /* True when `data` is the last thing that was allocated, so that it can grow where it is. */
 static bool extend_in_place(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes) {
   block *b = arena->newest;
@@ -195,6 +199,7 @@ static bool extend_in_place(zp_arena *arena, const void *data, size_t old_bytes,
   if (!b || !data || b->used < old_room || old_room == 0) return false;
   if ((const unsigned char *)data != b->data + b->used - old_room) return false;
   if (new_bytes > SIZE_MAX / 4 || b->cap - b->used + old_room < round_up(new_bytes)) return false;
+  if (new_bytes < old_bytes) arena->peak_bytes = zp_arena_peak_bytes(arena);
   b->used -= old_room;
   take(arena, new_bytes);
   return true;
@@ -225,6 +230,7 @@ zp_arena_mark zp_arena_get_mark(const zp_arena *arena) {
 }
 
 void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
+  arena->peak_bytes = zp_arena_peak_bytes(arena);
   while (arena->newest != mark.block) {
     assert(arena->newest && "a mark of this arena, which nothing older was rewound to since");
     give_up_newest(arena);
@@ -235,8 +241,6 @@ void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
   poison(b->data + mark.used, b->cap - mark.used);
   b->used = mark.used;
 }
-
-size_t zp_arena_peak_bytes(const zp_arena *arena) { return arena->peak_bytes; }
 
 char *zp_strndup(zp_arena *arena, const char *text, size_t length) {
   assert(text || length == 0);

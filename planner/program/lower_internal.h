@@ -33,6 +33,7 @@ typedef struct zp_lowering {
   bool recompute, shard;      /* this segment rebuilds its forward values / keeps its input as shards */
   int *alias;                 /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
   bool *saved;                /* per tensor that owns storage: kept from forward to backward */
+  bool keeps_operands;        /* some of `operand` is not -1 */
   int *operand;               /* per tensor that owns storage: the one at it that is kept in 8 or 4 bits, -1: none */
   bool reads_kept;            /* the procedure finds such values as they are kept */
   bool *rebuilt;              /* per tensor: selective recomputation rebuilds it at the start of backward */

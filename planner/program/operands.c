@@ -9,6 +9,7 @@
  * modules, those of experts too, save the columnwise cast of their input alone, and where it is gathered along the
  * sequence the cast of the rank's share, which backward gathers again. A value that other nodes of backward read in 16
  * bits is kept so once; Transformer Engine keeps a cast of it besides. */
+#include <string.h>
 #include "lower_internal.h"
 
 static const zp_software *software_of(const zp_lowering *l) { return l->lowered->spec->cluster.software; }
@@ -61,11 +62,13 @@ static int operand_at(const zp_lowering *l, int root, int first) {
 void zp_lower_find_operands(zp_lowering *l) {
   const zp_graph *g = l->graph;
   l->operand = ZP_NEW_ARRAY(l->scratch, int, g->tensors.len + 1);
-  bool kept = recipe_of(l) && !l->recompute;
-  for (int t = 0; t < g->tensors.len; t++)
-    l->operand[t] = kept && l->saved[t] && g->tensors.data[t].element == ZP_ELEM_FLOAT
-                        ? operand_at(l, t, g->n_forward - g->n_loss)
-                        : -1;
+  memset(l->operand, 0xff, sizeof *l->operand * ((size_t)g->tensors.len + 1)); /* -1 */
+  if (!recipe_of(l) || l->recompute) return;
+  for (int t = 0; t < g->tensors.len; t++) {
+    if (!l->saved[t] || g->tensors.data[t].element != ZP_ELEM_FLOAT) continue;
+    l->operand[t] = operand_at(l, t, g->n_forward - g->n_loss);
+    l->keeps_operands |= l->operand[t] >= 0;
+  }
 }
 
 int64_t zp_lower_kept_bytes(const zp_lowering *l, int tensor) {

@@ -168,9 +168,8 @@ static zp_ring ring_of(const zp_lowering *l, const zp_node *node) {
                    .causal = node->attr.causal};
 }
 
-static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
-  zp_ring ring = ring_of(l, node);
-  if (ring.ranks > 0) return zp_ring_elements(&ring) * (node->op == ZP_OP_ATTENTION_GRAD ? 2 : 1); /* and gradients */
+static int64_t comm_elements(const zp_lowering *l, const zp_node *node, const zp_ring *ring) {
+  if (ring->ranks > 0) return zp_ring_elements(ring) * (node->op == ZP_OP_ATTENTION_GRAD ? 2 : 1); /* and gradients */
   if (exchanges_heads(node)) return exchanged_heads(l, node);
   if (node->op == ZP_OP_GATHER_CHOICES) return l->lowered->microbatch * node->attr.experts; /* a rank's counts */
   if (node->op == ZP_OP_SPREAD_COUNTS) return node->attr.experts;
@@ -230,8 +229,8 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   step.flop = zp_node_flop(l->graph, node, l->lowered->microbatch);
   int compute = l->lowered->compute_bytes, sum = l->lowered->spec->cluster.software ? compute : l->lowered->grad_bytes;
   step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, compute, sum); /* others' sums: their profiles */
-  step.comm_elements = comm_elements(l, node);
   step.ring = ring_of(l, node);
+  step.comm_elements = comm_elements(l, node, &step.ring);
   step.routed = is_routed(node);
   step.reads_kept = reads_kept(l, node);
   zp_push(l->scratch, &p->steps, step);
@@ -246,6 +245,6 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
       continue;
     }
     zp_lower_node(l, p, buffer_of, node);
-    if (!l->reads_kept) zp_lower_keep_operands(l, p, buffer_of, n);
+    if (l->keeps_operands && !l->reads_kept) zp_lower_keep_operands(l, p, buffer_of, n);
   }
 }
