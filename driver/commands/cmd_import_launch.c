@@ -151,7 +151,7 @@ static int plan_block(zp_run_state *run, const char *path, const char *block, co
   run->options.load.plan = block;
   int status = zp_obtain_plan_of(run, path, plan);
   run->options = own;
-  set_json(run, block, *plan, status == ZP_EXIT_OK);
+  if (status != ZP_EXIT_ERROR) set_json(run, block, *plan, status == ZP_EXIT_OK);
   return status;
 }
 
@@ -177,6 +177,7 @@ static int answer(zp_run_state *run, const char *path, const char *program) {
   int status = plan_block(run, path, "launched", &launched);
   if (status == ZP_EXIT_ERROR) return status;
   int other = plan_block(run, path, "free", &free_plan);
+  if (other == ZP_EXIT_ERROR) return other;
   if (run->options.json) return status;
   zp_page page = zp_page_for(run, stdout, ZP_FIRST_LABEL);
   bool fits = status == ZP_EXIT_OK;

@@ -132,7 +132,7 @@ def check_megatron(folder):
 
 def check_answer(folder):
     """The whole answer: a plan that is pinned, and a better one."""
-    small = LLAMA3_8B.replace("num-layers 32", "num-layers 8").replace("num-layers 32", "") + (
+    small = LLAMA3_8B.replace("num-layers 32", "num-layers 8") + (
         ", micro-batch-size 1, global-batch-size 64, bf16, lr 1e-4, train-iters 10, tensor-model-parallel-size 8, overlap-grad-reduce, vocab-size 32000")
     script = write(folder, "small.sh", as_arrays(small, 8))
     answer = zplan("import", "megatron", script, "-o", os.path.join(folder, "small.dz"), "--json", "--machine", "dgx-h100")
@@ -222,6 +222,10 @@ TEXTS = [  # a whole file, its status, words
     ("X=\"--num-layers 2\npretrain", 1, ["has no end"]),
     ("python pretrain_bert.py --num-layers 2", 1, ["pretrain_bert.py"]),
     ("\x00\x01", 1, ["is no text"]),
+    ("X=" + "${a:-" * 100000, 1, ["defaults are nested more than"]),
+    ("X=" + "\"${a:-" * 100000, 1, ["defaults are nested more than"]),
+    ("".join("a%d=1\n" % i for i in range(5000)), 1, ["sets more than"]),
+    ("if [ " + "! " * 1000000 + "a ]; then\nfi\n", 1, ["has no arguments"]),
 ]
 
 
@@ -248,6 +252,9 @@ def check_wrong(folder):
     for name in ("train", "attention_of", "linear", "1", "a-b c", "-"):
         answer = zplan("import", "megatron", write(folder, name + ".sh", as_text(GOOD, 8)), "-o", os.path.join(folder, "name.dz"), "--force", "--gap", "50%")
         expect("a script called " + name, answer.returncode in (0, 3) and "fits" in answer.stdout + answer.stderr, answer.stderr)
+    nodes = write(folder, "nodes.sh", as_text(GOOD, 8).replace("--nnodes=1", "--nnodes=$SLURM_NNODES"))
+    answer = zplan("import", "megatron", nodes)
+    expect("nodes that only a run knows", answer.returncode == 1 and "give --gpus N" in answer.stderr, answer.stderr)
     answer = zplan("import", "megatron")
     expect("nothing", answer.returncode == 2 and "wants a script" in answer.stderr, answer.stderr)
     answer = zplan("import", "hf", "x", "--gpus", "8")

@@ -97,6 +97,8 @@ WRONG = [  # what is changed, code, words
     ({"optimizer": {"type": "OneBitAdam", "params": {"lr": 1e-4}}}, "Z0688", ["1-bit exchanges are without ZeRO"]),
     ({"optimizer": {"type": "Sophia"}}, "Z0689", ["optimizer.type Sophia is not planned"]),
     ({"pipeline": {"stages": 2}}, "Z0688", ["pipeline.stages 2 and zero_optimization.stage 2"]),
+    ({"zero_optimization.stage": 3}, "Z0688", ["`zero_optimization.stage` is no key"]),
+    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": 100000000, "gradient_accumulation_steps": 100000000}, "Z0688", ["is more than 100000000 samples"]),
     ({"train_batch_size": 63}, "Z0688", ["63 does not divide"]),
     ({"train_batch_size": "many"}, "Z0688", ["`train_batch_size` is \"many\""]),
     ({"quantize_training": {"enabled": True}}, "Z0689", ["quantize_training"]),

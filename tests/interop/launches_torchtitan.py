@@ -64,6 +64,8 @@ def changed(section, **keys):
 
 WRONG = [
     (changed("parallelism", data_parallel_shard_degree=4), "Z0688", ["are not the 8 GPUs"]),
+    (changed("parallelism", data_parallel_replicate_degree=1 << 20, tensor_parallel_degree=1 << 20, pipeline_parallel_degree=1 << 20,
+             context_parallel_degree=1 << 20), "Z0688", ["more than 1048576 GPUs"]),
     (changed("parallelism", tensor_parallel_degree=3), "Z0688", ["8 GPUs"]),
     (changed("parallelism", data_parallel_shard_degree=0), "Z0688", ["data_parallel_shard_degree is 0"]),
     (changed("parallelism", tensor_paralel_degree=2), "Z0688", ["`parallelism.tensor_paralel_degree` is no key", "did you mean `parallelism.tensor_parallel_degree`"]),
@@ -103,6 +105,12 @@ def check_wrong(folder):
         expect("text %r" % text[:20], answer.returncode == 1 and "Z0688" in answer.stderr and words in answer.stderr, answer.stderr)
     answer = zplan("import", "torchtitan", write(folder, "empty.toml", ""), "--gpus", "8")
     expect("an empty file", answer.returncode == 1 and "is empty" in answer.stderr, answer.stderr)
+    with open(os.path.join(folder, "latin.toml"), "wb") as f:
+        f.write(b"['a\xff']\nb = 1\n")
+    answer = zplan("import", "torchtitan", os.path.join(folder, "latin.toml"), "--gpus", "8")
+    expect("no UTF-8", answer.returncode == 1 and "the file is no UTF-8" in answer.stderr, answer.stderr)
+    answer = imported(folder, GOOD, 8, ["--optimizer.lr=inf"])
+    expect("a rate without end", answer.returncode == 1 and "`optimizer.lr` is \"inf\"" in answer.stderr, answer.stderr)
     answer = imported(folder, GOOD, None)
     expect("no GPUs", answer.returncode == 1 and "give --gpus N" in answer.stderr, answer.stderr)
     answer = imported(folder, GOOD, 8, ["--module", "llama3"])

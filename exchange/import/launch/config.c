@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -46,21 +47,15 @@ zp_span config_at(const config *d, const char *path) {
   return (zp_span){d->file, begin, begin + (uint32_t)strlen(quoted)};
 }
 
-/* Does DeepSpeed do the same without it? */
+/* Does the program do the same without it? */
 static bool is_off(const zp_json *value) {
   return (zp_json_is_bool(value) && !zp_json_bool(value)) || zp_json_is_null(value) ||
          (zp_json_is_object(value) && zp_json_get(value, "enabled") && !zp_json_get_bool(value, "enabled", true));
 }
 
-static void look_at(config *d, const char *path, const zp_json *value, int depth) {
+/* row: of the table, -1: it has none. */
+static void look_at(config *d, const char *path, const zp_json *value, int row) {
   launch *l = d->l;
-  if (zp_json_is_object(value) && is_section(d, path) && depth < MOST_DEPTH) {
-    const char *key;
-    for (int i = 0; (key = zp_json_key(value, i)) != NULL; i++)
-      look_at(d, zp_format(l->arena, "%s.%s", path, key), zp_json_get(value, key), depth + 1);
-    return;
-  }
-  int row = find_row(d, path);
   if (row < 0) {
     const char *near = closest(d, path);
     zp_diag *diag = launch_complain(l, config_at(d, path), "`%s` is no key of %s", path, d->what);
@@ -75,6 +70,21 @@ static void look_at(config *d, const char *path, const zp_json *value, int depth
   if (d->rows[row].meaning == KEY_REFUSED)
     launch_refuse(l, config_at(d, path), "`%s` (%s): %s", path, shown, d->rows[row].text);
 }
+
+/* All keys of an object, whose own path is "" or ends with a dot. A dot or a blank in a key is none of a path. */
+static void look_into(config *d, const char *section, const zp_json *object, int depth) {
+  const char *key;
+  for (int i = 0; (key = zp_json_key(object, i)) != NULL; i++) {
+    const char *path = zp_format(d->l->arena, "%s%s", section, key);
+    const zp_json *value = zp_json_get(object, key);
+    if (zp_json_is_object(value) && is_section(d, path) && depth < MOST_DEPTH)
+      look_into(d, zp_format(d->l->arena, "%s.", path), value, depth + 1);
+    else
+      look_at(d, path, value, strpbrk(key, ". ") ? -1 : find_row(d, path));
+  }
+}
+
+void config_look(config *d) { look_into(d, "", d->root, 0); }
 
 /* ---- values ---- */
 
@@ -141,6 +151,11 @@ const char *config_from(const config *d, const char *path) {
 void config_set(config *d, const char *path, const char *value) {
   zp_arena *arena = d->l->arena;
   zp_json *object = d->root;
+  for (const char *c = path; *c; c++)
+    if (!isascii((unsigned char)*c)) { /* maybe no UTF-8, which no JSON object has as a key */
+      launch_complain(d->l, ZP_NO_SPAN, "`%s` is no key of %s", path, d->what);
+      return;
+    }
   for (size_t n; (n = strcspn(path, ".")) > 0 && path[n] == '.'; path += n + 1) {
     const char *key = zp_strndup(arena, path, n);
     const zp_json *inner = zp_json_get(object, key);
@@ -153,15 +168,10 @@ void config_set(config *d, const char *path, const char *value) {
     return;
   }
   double real = strtod(value, &end);
-  if (*value && !*end)
+  if (*value && !*end && isfinite(real))
     zp_json_set_real(object, path, real);
   else if (strcasecmp(value, "true") == 0 || strcasecmp(value, "false") == 0)
     zp_json_set_bool(object, path, tolower((unsigned char)*value) == 't');
   else
     zp_json_set_string(object, path, value);
-}
-
-void config_look(config *d) {
-  const char *key;
-  for (int i = 0; (key = zp_json_key(d->root, i)) != NULL; i++) look_at(d, key, zp_json_get(d->root, key), 0);
 }

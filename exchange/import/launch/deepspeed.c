@@ -34,18 +34,7 @@ static void read_root(config *d, const zp_strings *words) {
 zp_imported *zp_import_deepspeed(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                                  const zp_launch_words *words) {
   assert(path && text && words && words->model && words->model_name);
-  launch l = {.arena = arena,
-              .diags = diags,
-              .path = path,
-              .program = "DeepSpeed",
-              .word = "deepspeed",
-              .errors_before = zp_diags_errors(diags),
-              .result = ZP_NEW(arena, zp_imported),
-              .gpus = words->gpus,
-              .gpus_from = "--gpus",
-              .model = {.name = words->model_name},
-              .model_text = words->model,
-              .words = words};
+  launch l = launch_begin(arena, diags, path, "DeepSpeed", "deepspeed", words);
   config d = {
       .l = &l, .text = text, .rows = rows, .n_rows = N_ROWS, .quoted = true, .what = "DeepSpeed's configuration"};
   const char *error = NULL;
@@ -56,8 +45,5 @@ zp_imported *zp_import_deepspeed(zp_arena *arena, zp_diags *diags, const char *p
   else
     read_root(&d, &words->args);
   if (d.root) zp_json_free(d.root);
-  if (!launch_is_sound(&l)) return NULL;
-  launch_write(&l);
-  l.result->program = l.word;
-  return l.result;
+  return launch_end(&l);
 }

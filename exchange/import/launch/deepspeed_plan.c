@@ -20,12 +20,13 @@ static void pin_batch(config *d, int64_t ranks) {
   }
   if (l->gpus > 0 && l->gpus % ranks == 0) {
     int64_t data = l->gpus / ranks, times = data * (steps ? steps : 1);
-    if (batch && micro && steps && batch != micro * steps * data) {
+    int64_t all = launch_times(micro, times);
+    if (batch && micro && steps && batch != all) {
       launch_complain(
           l, config_at(d, "train_batch_size"),
           "train_batch_size %lld is not train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x "
           "%lld data ranks = %lld",
-          (long long)batch, (long long)micro, (long long)steps, (long long)data, (long long)(micro * steps * data));
+          (long long)batch, (long long)micro, (long long)steps, (long long)data, (long long)all);
       return;
     }
     if (!micro && batch % times != 0) {
@@ -35,7 +36,7 @@ static void pin_batch(config *d, int64_t ranks) {
       return;
     }
     if (!micro) micro = batch / times;
-    if (!batch) batch = micro * times;
+    if (!batch) batch = all;
   }
   launch_batch(l, ranks, config_from(d, "tensor_parallel.autotp_size"), micro ? micro : 1,
                config_from(d, "train_micro_batch_size_per_gpu"), batch, config_from(d, "train_batch_size"),

@@ -6,20 +6,29 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-zp_diag *launch_complain(launch *l, zp_span at, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  zp_diag *d = zp_report(l->diags, ZP_Z0688, at, "%s", zp_vformat(l->arena, format, args));
-  va_end(args);
-  return d;
+enum { MOST_BATCH = 100000000 }; /* the language's most */
+
+launch launch_begin(zp_arena *arena, zp_diags *diags, const char *path, const char *program, const char *word,
+                    const zp_launch_words *words) {
+  return (launch){.arena = arena,
+                  .diags = diags,
+                  .path = path ? path : "the command line",
+                  .program = program,
+                  .word = word,
+                  .errors_before = zp_diags_errors(diags),
+                  .result = ZP_NEW(arena, zp_imported),
+                  .gpus = words->gpus,
+                  .gpus_from = "--gpus",
+                  .model = {.name = words->model_name},
+                  .model_text = words->model,
+                  .words = words};
 }
 
-zp_diag *launch_refuse(launch *l, zp_span at, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  zp_diag *d = zp_report(l->diags, ZP_Z0689, at, "%s", zp_vformat(l->arena, format, args));
-  va_end(args);
-  return d;
+zp_imported *launch_end(launch *l) {
+  if (!launch_is_sound(l)) return NULL;
+  launch_write(l);
+  l->result->program = l->word;
+  return l->result;
 }
 
 void launch_note(launch *l, const char *format, ...) {
@@ -43,6 +52,11 @@ void launch_pin_int(launch *l, const char *key, int64_t value, const char *from)
 void launch_set(launch *l, const char *key, const char *value, const char *from) {
   launch_line line = {key, value, from};
   zp_push(l->arena, &l->train, line);
+}
+
+int64_t launch_times(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
 const char *launch_number(zp_arena *arena, double value) {
@@ -90,6 +104,11 @@ bool launch_batch(launch *l, int64_t model_ranks, const char *model_ranks_from, 
   }
   int64_t data = l->gpus / model_ranks;
   if (batch == 0) batch = micro * data;
+  if (batch > MOST_BATCH) {
+    launch_complain(l, batch_at, "a batch of %lld (%s) is more than %d samples", (long long)batch, batch_from,
+                    MOST_BATCH);
+    return false;
+  }
   if (batch % (micro * data) != 0) {
     launch_complain(l, batch_at, "a batch of %lld (%s) is no multiple of micro-batch %lld (%s) times %lld data ranks",
                     (long long)batch, batch_from, (long long)micro, micro_from, (long long)data);

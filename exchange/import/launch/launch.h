@@ -46,15 +46,21 @@ typedef struct launch {
 } launch;
 
 /* ---- launch.c ---- */
-/* What cannot be read or contradicts itself (Z0688). */
-zp_diag *launch_complain(launch *l, zp_span at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+launch launch_begin(zp_arena *arena, zp_diags *diags, const char *path, const char *program, const char *word,
+                    const zp_launch_words *words);
+/* The .dz file of what has been read; NULL if an error was reported. */
+zp_imported *launch_end(launch *l);
+/* What cannot be read or contradicts itself (Z0688). A format and its values follow. */
+#define launch_complain(l, at, ...) zp_report((l)->diags, ZP_Z0688, at, __VA_ARGS__)
 /* What the language or a plan does not have (Z0689). */
-zp_diag *launch_refuse(launch *l, zp_span at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define launch_refuse(l, at, ...) zp_report((l)->diags, ZP_Z0689, at, __VA_ARGS__)
 void launch_note(launch *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool launch_is_sound(const launch *l);
 void launch_pin(launch *l, const char *key, const char *value, const char *from);
 void launch_pin_int(launch *l, const char *key, int64_t value, const char *from);
 void launch_set(launch *l, const char *key, const char *value, const char *from);
+/* The product of numbers from 0 on; INT64_MAX if it is larger. */
+int64_t launch_times(int64_t a, int64_t b);
 /* Shortest text that is the same double again, with a point or an exponent. Arena. */
 const char *launch_number(zp_arena *arena, double value);
 /* Is it among the words, which blanks divide? */

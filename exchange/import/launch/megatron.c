@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The number after --nproc_per_node or --nnodes, however it is spelled; 0: not said or not known. */
+/* The number after --nproc_per_node or --nnodes, however it is spelled; 0: not said, -1: only a run would say it. */
 static int64_t launcher_number(const shell_words *words, const char *a, const char *b) {
   for (int i = 0; i < words->len; i++) {
     const char *text = words->data[i].text;
@@ -17,6 +17,7 @@ static int64_t launcher_number(const shell_words *words, const char *a, const ch
     char *end = NULL;
     long long number = value ? strtoll(value, &end, 10) : 0;
     if (value && end != value && !*end && number >= 1 && number <= 1 << 20) return number;
+    if (value) return -1;
   }
   return 0;
 }
@@ -24,7 +25,7 @@ static int64_t launcher_number(const shell_words *words, const char *a, const ch
 static void read_world(launch *l, const shell_words *launcher) {
   int64_t gpus = launcher_number(launcher, "--nproc_per_node", "--nproc-per-node");
   int64_t nodes = launcher_number(launcher, "--nnodes", "--num_nodes");
-  if (l->gpus || !gpus) return;
+  if (l->gpus || gpus <= 0 || nodes < 0) return;
   l->gpus = gpus * (nodes ? nodes : 1);
   l->gpus_from = zp_format(l->arena, "%lld node%s of %lld GPUs in the script", (long long)(nodes ? nodes : 1),
                            nodes > 1 ? "s" : "", (long long)gpus);
@@ -62,16 +63,7 @@ static void check_program(launch *l, const char *program) {
 zp_imported *zp_import_megatron(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                                 const zp_launch_words *words) {
   assert(words && (path || !text));
-  launch l = {.arena = arena,
-              .diags = diags,
-              .path = path ? path : "the command line",
-              .program = "Megatron-LM (" ZP_MEGATRON_VERSION ")",
-              .word = "megatron",
-              .errors_before = zp_diags_errors(diags),
-              .result = ZP_NEW(arena, zp_imported),
-              .gpus = words->gpus,
-              .gpus_from = "--gpus",
-              .words = words};
+  launch l = launch_begin(arena, diags, path, "Megatron-LM (" ZP_MEGATRON_VERSION ")", "megatron", words);
   megatron m = {.l = &l};
   for (int i = 0; i < MEGATRON_FLAG_COUNT; i++) m.given[i] = (megatron_given){.at = ZP_NO_SPAN, .text = ""};
   if (text) {
@@ -96,9 +88,6 @@ zp_imported *zp_import_megatron(zp_arena *arena, zp_diags *diags, const char *pa
     megatron_model(&m);
     megatron_plan(&m);
     megatron_train(&m);
-    l.result->program = l.word;
   }
-  if (!launch_is_sound(&l)) return NULL;
-  launch_write(&l);
-  return l.result;
+  return launch_end(&l);
 }

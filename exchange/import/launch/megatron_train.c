@@ -2,6 +2,7 @@
 /* Length, precision, optimizer and learning rate of a launch of Megatron-LM as settings of a train block. */
 #include "megatron.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int64_t batch_of(const megatron *m) {
@@ -96,7 +97,7 @@ static void set_optimizer(megatron *m) {
 /* ---- learning rate ---- */
 
 static int64_t warmup_of(megatron *m, int64_t end) {
-  if (megatron_has(m, F_WARMUP_FRACTION)) return (int64_t)(m->given[F_WARMUP_FRACTION].real * (double)end);
+  if (megatron_has(m, F_WARMUP_FRACTION)) return (int64_t)(fmin(m->given[F_WARMUP_FRACTION].real, 1) * (double)end);
   if (megatron_has(m, F_WARMUP_SAMPLES)) return m->given[F_WARMUP_SAMPLES].whole / batch_of(m);
   return megatron_int(m, F_LR_WARMUP, 0);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands of a launch script: assignments, tests, and the one that starts a program of Python. */
 #include "shell.h"
+#include "launch.h"
 
 #include <assert.h>
 #include <ctype.h>
 
-enum { MOST_BLOCKS = 64 };
+enum { MOST_BLOCKS = 64, MOST_VARIABLES = 4096 };
 
 typedef enum truth { NO, YES, OPEN } truth;
 
@@ -51,6 +52,8 @@ static size_t name_length(const char *raw) {
 static shell_variable *variable(commands *c, const char *name) {
   shell_variable *found = shell_find(&c->r, name);
   if (found) return found;
+  if (c->r.variables.len == MOST_VARIABLES)
+    shell_complain(&c->r, ZP_NO_SPAN, "the script sets more than %d variables", MOST_VARIABLES);
   shell_variable v = {.name = name};
   zp_push(c->r.arena, &c->r.variables, v);
   return &c->r.variables.data[c->r.variables.len - 1];
@@ -112,12 +115,8 @@ static void assign(commands *c, const char *raw, size_t name, const shell_texts 
 
 static const char *text_of(const shell_text *word) { return word->data ? word->data : ""; }
 
-/* `a == b`, `-n a`, `! ...` of known values between brackets; anything else is not known. */
+/* `a == b`, `-n a` of known values between brackets; anything else is not known. */
 static truth compare(const shell_texts *w, int begin, int end) {
-  if (end - begin >= 2 && strcmp(text_of(&w->data[begin]), "!") == 0) {
-    truth of = compare(w, begin + 1, end);
-    return of == OPEN ? OPEN : of == YES ? NO : YES;
-  }
   const shell_text *a = &w->data[begin], *b = &w->data[end - 1];
   if (end - begin == 2 && !b->unknown) {
     if (strcmp(text_of(a), "-n") == 0) return b->len > 0 ? YES : NO;
@@ -136,7 +135,12 @@ static truth test_of(const shell_texts *w) {
   const char *first = text_of(&w->data[0]), *last = text_of(&w->data[w->len - 1]);
   bool brackets =
       (strcmp(first, "[") == 0 && strcmp(last, "]") == 0) || (strcmp(first, "[[") == 0 && strcmp(last, "]]") == 0);
-  return brackets ? compare(w, 1, w->len - 1) : OPEN;
+  if (!brackets) return OPEN;
+  int begin = 1, end = w->len - 1;
+  bool opposite = false;
+  for (; end - begin >= 2 && strcmp(text_of(&w->data[begin]), "!") == 0; begin++) opposite = !opposite;
+  truth of = compare(w, begin, end);
+  return !opposite || of == OPEN ? of : of == YES ? NO : YES;
 }
 
 static truth join(truth a, truth b, shell_end by) {
@@ -189,30 +193,23 @@ static void enter(commands *c, truth taken, zp_span at) {
   c->blocks[c->depth++] = (block){.taken = taken, .was_yes = taken == YES, .at = at};
 }
 
-static bool is_any(const char *raw, const char *words) {
-  size_t n = strlen(raw);
-  for (const char *at = words; n > 0 && (at = strstr(at, raw)) != NULL; at += n)
-    if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-  return false;
-}
-
 /* Words that begin, divide or end blocks. false: `raw` is none. */
 static bool read_block(commands *c, const char *raw, zp_span at) {
   block *inner = c->depth ? &c->blocks[c->depth - 1] : NULL;
-  if (is_any(raw, "if")) {
+  if (launch_among("if", raw)) {
     enter(c, now(c) == NO ? NO : read_test(c), at);
-  } else if (is_any(raw, "elif") && inner) {
+  } else if (launch_among("elif", raw) && inner) {
     truth test = read_test(c);
     inner->taken = inner->was_yes ? NO : inner->taken == OPEN && test == YES ? OPEN : test;
     inner->was_yes |= inner->taken == YES;
-  } else if (is_any(raw, "else") && inner) {
+  } else if (launch_among("else", raw) && inner) {
     inner->taken = inner->was_yes ? NO : inner->taken == OPEN ? OPEN : YES;
-  } else if (is_any(raw, "for while until case")) {
+  } else if (launch_among("for while until case", raw)) {
     enter(c, now(c) == NO ? NO : OPEN, at);
-  } else if (is_any(raw, "fi done esac")) {
+  } else if (launch_among("fi done esac", raw)) {
     if (c->depth) c->depth--;
   } else {
-    return is_any(raw, "do then { }");
+    return launch_among("do then { }", raw);
   }
   return true;
 }
@@ -270,7 +267,7 @@ static void read_command(commands *c) {
       assign(c, raw, name, &mine);
     }
     redirected |= is_redirection(raw);
-    if (name || redirected || (first && is_any(raw, "export declare local readonly exec"))) {
+    if (name || redirected || (first && launch_among("export declare local readonly exec", raw))) {
       words.len = before;
       continue;
     }
@@ -304,17 +301,17 @@ static void take_variables(commands *c) {
   }
 }
 
-bool shell_read(zp_arena *arena, zp_diags *diags, int file, shell_launch *launch) {
-  assert(launch);
+bool shell_read(zp_arena *arena, zp_diags *diags, int file, shell_launch *found) {
+  assert(found);
   size_t len;
   const char *text = zp_diags_source_text(diags, file, &len);
   commands c = {.r = {.arena = arena, .diags = diags, .file = file, .text = text, .len = (uint32_t)len},
-                .launch = launch};
-  *launch = (shell_launch){0};
+                .launch = found};
+  *found = (shell_launch){0};
   if (memchr(text, 0, len) || len >= SHELL_UNKNOWN)
     return shell_complain(&c.r, ZP_NO_SPAN, "%s is no text", zp_diags_source_path(diags, file));
   while (c.r.at < c.r.len && !c.r.failed) read_command(&c);
-  if (!c.r.failed && launch->commands == 0) look_into_variables(&c);
-  if (!c.r.failed && launch->commands == 0) take_variables(&c);
+  if (!c.r.failed && found->commands == 0) look_into_variables(&c);
+  if (!c.r.failed && found->commands == 0) take_variables(&c);
   return !c.r.failed;
 }

@@ -28,7 +28,7 @@ typedef struct shell_launch {
 
 /* Reads `file`, a source of diags. false after reporting (Z0688): no text, an open quote, too
  * many words. */
-bool shell_read(zp_arena *arena, zp_diags *diags, int file, shell_launch *launch);
+bool shell_read(zp_arena *arena, zp_diags *diags, int file, shell_launch *found);
 
 /* ---- between shell.c and shell_words.c ---- */
 
@@ -60,6 +60,7 @@ typedef struct shell_reader {
   uint32_t len, at;
   ZP_VEC(shell_variable) variables;
   int64_t kept; /* characters so far, against files that double */
+  int depth;    /* of `${NAME:-default}` in one another */
   bool failed;
 } shell_reader;
 

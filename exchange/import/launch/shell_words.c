@@ -325,6 +325,8 @@ static void put_quoted(shell_reader *r, shell_text *word, shell_texts *words) {
 
 /* After `:-`, to the closing brace. */
 static void put_default(shell_reader *r, bool quoted, shell_text *word, shell_texts *words) {
+  if (++r->depth > MOST_DEPTH)
+    shell_complain(r, (zp_span){r->file, r->at - 1, r->at}, "defaults are nested more than %d deep", MOST_DEPTH);
   while (r->at < r->len && here(r) != '}' && !r->failed) {
     if (here(r) == '"')
       put_quoted(r, word, words);
@@ -332,6 +334,7 @@ static void put_default(shell_reader *r, bool quoted, shell_text *word, shell_te
       put_next(r, quoted, word, words);
   }
   if (r->at < r->len) r->at++;
+  r->depth--;
 }
 
 /* ---- words ---- */

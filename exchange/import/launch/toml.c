@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <zplan/buf.h>
+#include <zplan/shown.h>
 
 enum { MOST_DEPTH = 16, MOST_NUMBER = 64 };
 
@@ -111,31 +112,19 @@ static bool pair(reader *r, zp_json *object, int depth) {
   return value(r, in, name, depth);
 }
 
-static bool inline_table(reader *r, zp_json *table, int depth) {
-  skip(r, false);
-  while (here(r) != '}') {
-    if (!pair(r, table, depth + 1)) return false;
-    skip(r, false);
-    if (here(r) == '}') break;
-    if (here(r) != ',') return complain(r, r->at, "`,` or `}` is expected in a table");
+/* After the opening bracket: pairs into a table or, each in an object of its own as "value", values into an array. */
+static bool elements(reader *r, zp_json *in, char close, int depth) {
+  bool lines = close == ']'; /* an array may go on in the next line */
+  skip(r, lines);
+  while (here(r) != close) {
+    bool good = lines ? value(r, zp_json_append(in, zp_json_object()), "value", depth + 1) : pair(r, in, depth + 1);
+    if (!good) return false;
+    skip(r, lines);
+    if (here(r) == close) break;
+    if (here(r) != ',')
+      return complain(r, r->at, lines ? "`,` or `]` is expected in an array" : "`,` or `}` is expected in a table");
     r->at++;
-    skip(r, false);
-  }
-  r->at++;
-  return true;
-}
-
-/* Values are set in a table of their own first: arrays of the wrapper take what has a name. */
-static bool array(reader *r, zp_json *list, int depth) {
-  skip(r, true);
-  while (here(r) != ']') {
-    zp_json *holder = zp_json_append(list, zp_json_object());
-    if (!value(r, holder, "value", depth + 1)) return false;
-    skip(r, true);
-    if (here(r) == ']') break;
-    if (here(r) != ',') return complain(r, r->at, "`,` or `]` is expected in an array");
-    r->at++;
-    skip(r, true);
+    skip(r, lines);
   }
   r->at++;
   return true;
@@ -185,11 +174,11 @@ static bool value(reader *r, zp_json *in, const char *name, int depth) {
   }
   if (c == '[') {
     r->at++;
-    return array(r, zp_json_set(in, name, zp_json_array()), depth);
+    return elements(r, zp_json_set(in, name, zp_json_array()), ']', depth);
   }
   if (c == '{') {
     r->at++;
-    return inline_table(r, zp_json_set(in, name, zp_json_object()), depth);
+    return elements(r, zp_json_set(in, name, zp_json_object()), '}', depth);
   }
   if (literal(r, "true") || literal(r, "false")) {
     zp_json_set_bool(in, name, r->text[r->at - 2] == 'u');
@@ -217,6 +206,10 @@ zp_json *toml_read(zp_arena *arena, zp_diags *diags, int file) {
   r.text = zp_diags_source_text(diags, file, &len);
   r.len = (uint32_t)len;
   if (memchr(r.text, 0, len) || len > INT32_MAX) complain(&r, 0, "the file is no text");
+  for (size_t at = 0, n; at < len && !r.failed; at += n) {
+    n = zp_character_length((const unsigned char *)r.text + at, len - at);
+    if (n == 0) complain(&r, (uint32_t)at, "the file is no UTF-8");
+  }
   zp_json *root = zp_json_object(), *in = root;
   for (skip(&r, true); r.at < r.len && !r.failed; skip(&r, true)) {
     if (here(&r) == '[') {

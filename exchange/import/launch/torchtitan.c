@@ -120,18 +120,7 @@ static void read_root(config *d) {
 zp_imported *zp_import_torchtitan(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                                   const zp_launch_words *words) {
   assert(words && (path || !text));
-  launch l = {.arena = arena,
-              .diags = diags,
-              .path = path ? path : "the command line",
-              .program = "torchtitan",
-              .word = "fsdp",
-              .errors_before = zp_diags_errors(diags),
-              .result = ZP_NEW(arena, zp_imported),
-              .gpus = words->gpus,
-              .gpus_from = "--gpus",
-              .model = {.name = words->model_name},
-              .model_text = words->model,
-              .words = words};
+  launch l = launch_begin(arena, diags, path, "torchtitan", "fsdp", words);
   config d = {.l = &l,
               .text = text ? text : "",
               .rows = rows,
@@ -142,8 +131,5 @@ zp_imported *zp_import_torchtitan(zp_arena *arena, zp_diags *diags, const char *
   d.root = launch_is_sound(&l) ? toml_read(arena, diags, d.file) : NULL;
   if (d.root) read_root(&d);
   if (d.root) zp_json_free(d.root);
-  if (!launch_is_sound(&l)) return NULL;
-  launch_write(&l);
-  l.result->program = l.word;
-  return l.result;
+  return launch_end(&l);
 }

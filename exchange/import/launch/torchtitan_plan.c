@@ -22,10 +22,14 @@ static bool read_degrees(config *d, degrees *n) {
                  .pipeline = degree(d, "parallelism.pipeline_parallel_degree"),
                  .context = degree(d, "parallelism.context_parallel_degree")};
   if (!launch_is_sound(l)) return false;
-  int64_t others = n->replicate * n->tensor * n->pipeline * n->context;
+  int64_t others = launch_times(launch_times(n->replicate, n->tensor), launch_times(n->pipeline, n->context));
   if (n->shard == 0) {
     launch_complain(l, config_at(d, "parallelism.data_parallel_shard_degree"),
                     "data_parallel_shard_degree is 0: -1 takes the GPUs that are left");
+    return false;
+  }
+  if (launch_times(others, n->shard > 0 ? n->shard : 1) > MOST_RANKS) {
+    launch_complain(l, ZP_NO_SPAN, "the degrees are of more than %d GPUs", MOST_RANKS);
     return false;
   }
   if (n->shard > 0 && l->gpus == 0) {
@@ -79,7 +83,7 @@ static void pin_batch(config *d, const degrees *n) {
   if (by_tokens) {
     int64_t tokens = config_int(d, of_tokens, -1, -1, INT64_C(1) << 50);
     batch = tokens > 0 ? tokens / l->model.sequence
-                       : local * data * config_int(d, "parallelism.num_pp_microbatches", 1, 1, MOST_BATCH);
+                       : launch_times(local * data, config_int(d, "parallelism.num_pp_microbatches", 1, 1, MOST_BATCH));
     of_batch = of_tokens;
   } else if (n->pipeline > 1) {
     micro = config_int(d, "parallelism.pipeline_parallel_microbatch_size", 1, 1, MOST_BATCH);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of Megatron-LM that an export writes, one table: name, what follows it, and the file of Megatron-LM
- * that declares it (below megatron/). Names that are made from fields of data classes stand under the field's file.
+/* The arguments of Megatron-LM that an export writes and an import reads, one table: name, what follows it, and the
+ * file of Megatron-LM that declares it (below megatron/). Names that are made from fields of data classes stand under
+ * the field's file.
  *
  * Read in NVIDIA/Megatron-LM at commit d98e8a64 of 22 August 2026, which calls itself core 0.20.0. */
 #ifndef ZPLAN_MEGATRON_FLAGS_H
