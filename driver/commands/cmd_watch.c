@@ -198,10 +198,9 @@ static int conclude(watch *w, bool once) {
   zp_watched_list all = listed(w, run->arena);
   bool healthy = !w->failed && !w->prometheus_failed;
   for (int i = 0; i < all.len; i++) {
-    zp_troubles troubles = zp_watched_troubles(run->arena, &all.data[i], once);
-    for (int t = 0; t < troubles.len; t++) healthy &= !troubles.data[t].now;
+    healthy &= zp_watched_is_healthy(run->arena, &all.data[i], once);
     if (once && all.data[i].missing)
-      healthy = false, report_error(w, ZP_Z0640, zp_format(run->arena, "%s: there is no such file", all.data[i].path));
+      report_error(w, ZP_Z0640, zp_format(run->arena, "%s: there is no such file", all.data[i].path));
   }
   if (run->options.json) {
     zp_watched_json(run->arena, &all, once, zp_result_object(run));

@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEAD = 256, CHUNK = 1 << 18, MOST_LINE = 64 << 20 };
+/* HEAD holds the first record of a trainer, whose time tells runs of the same program apart. */
+enum { HEAD = 1024, CHUNK = 1 << 18, MOST_LINE = 64 << 20 };
 
 struct zp_follower {
   const char *path;
@@ -106,19 +107,17 @@ static bool is_changed(const zp_follower *f) {
 }
 
 static zp_follow_news read_on(zp_arena *arena, zp_follower *f, const zp_follow_calls *calls, const char **error) {
-  zp_follow_news news = ZP_FOLLOW_SAME;
   for (;;) {
     ssize_t got = pread(f->fd, f->chunk, sizeof f->chunk, f->at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail(arena, f, error, strerror(errno));
-    if (got == 0) return news;
+    if (got == 0) return ZP_FOLLOW_READ;
     for (ssize_t i = 0; i < got && f->head_length < HEAD && f->at + i == f->head_length; i++)
       f->head[f->head_length++] = f->chunk[i];
     if (!begins_as_log(f)) return fail(arena, f, error, "it is no log of a training: lines of JSON objects");
     f->at += got;
     if (!cut_lines(f, f->chunk, (size_t)got, calls))
       return fail(arena, f, error, "it has a line that no trainer writes: 64 MiB and more");
-    news = ZP_FOLLOW_GREW;
   }
 }
 
@@ -126,8 +125,7 @@ static bool is_gone(int number) { return number == ENOENT || number == ENOTDIR; 
 
 zp_follow_news zp_follow(zp_arena *arena, zp_follower *f, const zp_follow_calls *calls, const char **error) {
   assert(f && calls && error);
-  for (bool again = true; again;) {
-    again = false;
+  for (;;) {
     struct stat named;
     if (f->fd < 0) {
       if (stat(f->path, &named) != 0 && is_gone(errno)) return ZP_FOLLOW_MISSING;
@@ -147,9 +145,7 @@ zp_follow_news zp_follow(zp_arena *arena, zp_follower *f, const zp_follow_calls 
     if (news == ZP_FOLLOW_FAILED || !moved) return news;
     calls->anew(calls->user, "another file has its name");
     let_go(f);
-    again = true;
   }
-  return ZP_FOLLOW_SAME;
 }
 
 double zp_follower_age_s(const zp_follower *f) {
@@ -160,8 +156,6 @@ double zp_follower_age_s(const zp_follower *f) {
       (double)(now.tv_sec - f->status.st_mtim.tv_sec) + 1e-9 * (double)(now.tv_nsec - f->status.st_mtim.tv_nsec);
   return age > 0 ? age : 0;
 }
-
-bool zp_follower_has_half_line(const zp_follower *f) { return f->half_length > 0; }
 
 /* Taking the lock would tell, but a trainer that begins at this moment would be refused its log: the kernel's list is
  * read. Devices there are those of the lower file system where one lies over another, so inodes alone are compared. */

@@ -74,17 +74,19 @@ zp_troubles zp_watched_troubles(zp_arena *arena, const zp_watched *w, bool at_on
   return all;
 }
 
+bool zp_watched_is_healthy(zp_arena *arena, const zp_watched *w, bool at_once) {
+  zp_troubles troubles = zp_watched_troubles(arena, w, at_once);
+  bool healthy = !w->failed && !w->missing;
+  for (int i = 0; i < troubles.len; i++) healthy &= !troubles.data[i].now;
+  return healthy;
+}
+
 const char *zp_watched_state(const zp_watched *w) {
   if (w->failed) return "failed";
   if (w->missing) return "missing";
   if (w->view.ended) return "ended";
   if (w->view.records == 0) return "empty";
   return w->age_s > patience_s(&w->view) ? "silent" : "running";
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 static bool same_plan(const zp_watched *a, const zp_watched *b) {
@@ -99,8 +101,7 @@ static double usual_ms(const zp_watched_list *all, int index) {
     double median = zp_run_view_median_ms(&all->data[i].view);
     if (same_plan(&all->data[i], &all->data[index]) && isfinite(median)) ms[n++] = median;
   }
-  if (n > 1) qsort(ms, (size_t)n, sizeof *ms, ascending);
-  double usual = n < 2 ? NAN : n % 2 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2;
+  double usual = n < 2 ? NAN : zp_median(ms, n);
   free(ms);
   return usual;
 }

@@ -72,9 +72,9 @@ static void put_warnings(zp_buf *out, const zp_watched_list *all, bool at_once) 
   for (int i = 0; i < all->len; i++) {
     zp_troubles troubles = zp_watched_troubles(out->arena, &all->data[i], at_once);
     for (int kind = 0; kind < ZP_TROUBLE_KINDS; kind++) {
+      if (kind == ZP_TROUBLE_SPIKE) continue; /* it is a step's, not a state: counted below */
       bool now = false;
       for (int t = 0; t < troubles.len; t++) now |= (int)troubles.data[t].kind == kind && troubles.data[t].now;
-      if (kind == ZP_TROUBLE_SPIKE) continue; /* a step's, not a state: counted below */
       zp_buf_printf(out, "zplan_warning{log=\"%s\",kind=\"%s\"} %d\n", label(out->arena, all->data[i].path),
                     zp_trouble_name((zp_trouble_kind)kind), now);
     }

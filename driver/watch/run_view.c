@@ -5,14 +5,12 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FORGETS 0.1 /* a step's share of the smoothed loss */
 
 zp_run_view zp_run_view_new(void) {
   return (zp_run_view){.predicted_ms = NAN,
-                       .began_s = NAN,
                        .step = -1,
                        .loss = NAN,
                        .smooth_loss = NAN,
@@ -31,14 +29,19 @@ zp_run_view zp_run_view_new(void) {
                        .spike_loss = NAN};
 }
 
+/* A trainer without a prediction writes 0. */
+static double prediction_ms(const zp_record *r) {
+  double ms = zp_json_get_real(r->json, "predicted_step_ms", NAN);
+  return ms > 0 ? ms : NAN;
+}
+
 /* A start or a resume. Logs of older trainers say neither when nor for how many steps. */
 static void take_start(zp_run_view *v, const zp_record *r) {
   snprintf(v->program, sizeof v->program, "%s", zp_json_get_string(r->json, "program", ""));
   snprintf(v->plan, sizeof v->plan, "%s", zp_json_get_string(r->json, "plan", ""));
   v->ranks = zp_json_get_int(r->json, "ranks", 0);
   v->steps = zp_json_get_int(r->json, "steps", 0);
-  v->predicted_ms = zp_json_get_real(r->json, "predicted_step_ms", NAN);
-  v->began_s = zp_json_get_real(r->json, "time", NAN);
+  v->predicted_ms = prediction_ms(r);
   v->n_steps = 0; /* it may be on another machine */
   v->ended = false;
   v->not_finite_step = -1;
@@ -73,9 +76,8 @@ static void take_profile(zp_run_view *v, const zp_record *r) {
 
 static void take_end(zp_run_view *v, const zp_record *r) {
   int64_t most = zp_largest_of(zp_json_get(r->json, "device_peak_bytes"));
-  double predicted = zp_json_get_real(r->json, "predicted_step_ms", NAN);
   if (most > 0) v->memory_bytes = most, v->memory_of_all = true;
-  if (!isfinite(v->predicted_ms)) v->predicted_ms = predicted;
+  if (!isfinite(v->predicted_ms)) v->predicted_ms = prediction_ms(r);
   v->ended = true;
 }
 
@@ -106,18 +108,14 @@ bool zp_run_view_take(zp_run_view *v, const zp_record *r) {
   return true;
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
+int zp_run_view_recent(const zp_run_view *v) {
+  return v->n_steps < ZP_RECENT_STEPS ? (int)v->n_steps : ZP_RECENT_STEPS;
 }
 
 double zp_run_view_median_ms(const zp_run_view *v) {
-  double sorted[ZP_RECENT_STEPS];
-  int n = v->n_steps < ZP_RECENT_STEPS ? (int)v->n_steps : ZP_RECENT_STEPS;
-  if (n == 0) return NAN;
-  memcpy(sorted, v->recent_ms, (size_t)n * sizeof *sorted);
-  qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-  return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+  double ms[ZP_RECENT_STEPS];
+  memcpy(ms, v->recent_ms, sizeof ms);
+  return zp_median(ms, zp_run_view_recent(v));
 }
 
 double zp_run_view_tokens_per_s(const zp_run_view *v) { return v->tokens_per_step / zp_run_view_median_ms(v) * 1e3; }

@@ -48,10 +48,10 @@ const char *zp_watched_line(zp_arena *arena, const zp_watched *w) {
 static void put_steps(zp_page *page, const zp_watched *w) {
   zp_arena *arena = page->out.arena;
   const zp_run_view *v = &w->view;
-  char bar[BAR + 3] = "";
+  char bar[BAR + 1] = "";
   if (v->steps > 0 && v->step >= 0) {
     int full = v->step >= v->steps ? BAR : (int)(v->step * BAR / v->steps);
-    for (int i = 0; i < BAR; i++) bar[i] = i < full ? '=' : ' ';
+    for (int i = 0; i < BAR; i++) bar[i] = i < full ? '=' : '.'; /* no spaces: a page joins them */
   }
   const char *shown = *bar ? zp_format(arena, "[%s] ", bar) : "";
   const char *rest = v->ended ? ", ended" : zp_format(arena, ", %s, ETA %s", zp_watched_state(w), eta_words(arena, v));
@@ -72,13 +72,12 @@ static void put_loss(zp_page *page, const zp_run_view *v) {
 static void put_speed(zp_page *page, const zp_run_view *v) {
   zp_arena *arena = page->out.arena;
   double median_s = zp_run_view_median_ms(v) / 1e3, tokens = zp_run_view_tokens_per_s(v);
-  int64_t n = v->n_steps < ZP_RECENT_STEPS ? v->n_steps : ZP_RECENT_STEPS;
   const char *plan = "the log has no prediction";
-  if (isfinite(v->predicted_ms) && v->predicted_ms > 0)
+  if (isfinite(v->predicted_ms))
     plan = zp_format(arena, "plan " ZP_ESTIMATED "%s: measured / predicted %.2f",
                      zp_show_seconds(arena, v->predicted_ms / 1e3), median_s * 1e3 / v->predicted_ms);
-  zp_page_field(page, "speed", "step %s, median of the last %lld; %s", zp_show_seconds(arena, median_s), (long long)n,
-                plan);
+  zp_page_field(page, "speed", "step %s, median of the last %d; %s", zp_show_seconds(arena, median_s),
+                zp_run_view_recent(v), plan);
   if (isfinite(tokens))
     zp_page_field(page, "", "%s tokens/s%s", zp_show_count(arena, tokens),
                   isfinite(v->mfu) ? zp_format(arena, ", MFU %.1f%%", v->mfu * 100) : "");

@@ -4,9 +4,10 @@
 
 #include <math.h>
 
-static void set_step(zp_json *o, const char *key, int64_t step) {
-  if (step >= 0)
-    zp_json_set_int(o, key, step);
+/* Below 0: null. */
+static void set_count(zp_json *o, const char *key, int64_t count) {
+  if (count >= 0)
+    zp_json_set_int(o, key, count);
   else
     zp_json_set_string(o, key, NULL);
 }
@@ -15,7 +16,7 @@ static void set_text(zp_json *o, const char *key, const char *text) {
   zp_json_set_string(o, key, text && *text ? text : NULL);
 }
 
-static zp_json *troubles_json(zp_arena *arena, const zp_watched *w, bool at_once, bool *healthy) {
+static zp_json *troubles_json(zp_arena *arena, const zp_watched *w, bool at_once) {
   zp_json *list = zp_json_array();
   zp_troubles troubles = zp_watched_troubles(arena, w, at_once);
   for (int i = 0; i < troubles.len; i++) {
@@ -23,25 +24,24 @@ static zp_json *troubles_json(zp_arena *arena, const zp_watched *w, bool at_once
     zp_json_set_string(one, "kind", zp_trouble_name(troubles.data[i].kind));
     zp_json_set_bool(one, "now", troubles.data[i].now);
     zp_json_set_string(one, "text", troubles.data[i].text);
-    *healthy &= !troubles.data[i].now;
   }
   return list;
 }
 
-static zp_json *log_json(zp_arena *arena, const zp_watched *w, bool at_once, bool *healthy) {
+static zp_json *log_json(zp_arena *arena, const zp_watched *w, bool at_once) {
   const zp_run_view *v = &w->view;
   zp_json *o = zp_json_object();
   zp_json_set_string(o, "log", w->path);
   zp_json_set_string(o, "state", zp_watched_state(w));
   set_text(o, "program", v->program);
   set_text(o, "plan", v->plan);
-  set_step(o, "ranks", v->ranks > 0 ? v->ranks : -1);
-  set_step(o, "step", v->step);
-  set_step(o, "steps", v->steps > 0 ? v->steps : -1);
+  set_count(o, "ranks", v->ranks > 0 ? v->ranks : -1);
+  set_count(o, "step", v->step);
+  set_count(o, "steps", v->steps > 0 ? v->steps : -1);
   zp_json_set_real(o, "loss", v->loss);
   zp_json_set_real(o, "smoothed_loss", v->smooth_loss);
   zp_json_set_real(o, "validation_loss", v->validation_loss);
-  set_step(o, "validation_step", v->validation_step);
+  set_count(o, "validation_step", v->validation_step);
   zp_json_set_real(o, "grad_norm", v->grad_norm);
   zp_json_set_real(o, "lr", v->lr);
   zp_json_set_real(o, "step_s", v->step_ms / 1e3);
@@ -49,13 +49,13 @@ static zp_json *log_json(zp_arena *arena, const zp_watched *w, bool at_once, boo
   zp_json_set_real(o, "predicted_step_s", v->predicted_ms / 1e3);
   zp_json_set_real(o, "tokens_per_s", zp_run_view_tokens_per_s(v));
   zp_json_set_real(o, "mfu", v->mfu);
-  set_step(o, "memory_bytes", v->memory_bytes > 0 ? v->memory_bytes : -1);
+  set_count(o, "memory_bytes", v->memory_bytes > 0 ? v->memory_bytes : -1);
   zp_json_set_real(o, "eta_s", zp_run_view_eta_s(v));
-  set_step(o, "checkpoint_step", v->checkpoint_step);
-  set_step(o, "slow_stage", v->slow_stage);
+  set_count(o, "checkpoint_step", v->checkpoint_step);
+  set_count(o, "slow_stage", v->slow_stage);
   zp_json_set_int(o, "spikes", v->spikes);
   zp_json_set_int(o, "unread_lines", v->unread);
-  zp_json_set(o, "warnings", troubles_json(arena, w, at_once, healthy));
+  zp_json_set(o, "warnings", troubles_json(arena, w, at_once));
   return o;
 }
 
@@ -63,8 +63,8 @@ void zp_watched_json(zp_arena *arena, const zp_watched_list *all, bool at_once, 
   bool healthy = true;
   zp_json *logs = zp_json_array();
   for (int i = 0; i < all->len; i++) {
-    zp_json_append(logs, log_json(arena, &all->data[i], at_once, &healthy));
-    healthy &= !all->data[i].failed && !all->data[i].missing;
+    zp_json_append(logs, log_json(arena, &all->data[i], at_once));
+    healthy &= zp_watched_is_healthy(arena, &all->data[i], at_once);
   }
   int slowest = zp_slowest(all);
   zp_json_set_bool(into, "healthy", healthy);

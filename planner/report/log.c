@@ -2,7 +2,6 @@
 /* What a run's log says alongside a plan: steps, memory, which plan it was of. */
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <zplan/buf.h>
 #include <zplan/plan_file.h>
 #include <zplan/run_log.h>
@@ -52,18 +51,11 @@ zp_log_facts zp_log_read_facts(zp_arena *arena, const char *text) {
   return facts;
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
 double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps) {
   if (steps->len == 0) return NAN;
   double *ms = ZP_NEW_ARRAY(arena, double, steps->len);
   for (int i = 0; i < steps->len; i++) ms[i] = steps->data[i].step_ms;
-  qsort(ms, (size_t)steps->len, sizeof *ms, ascending);
-  int middle = steps->len / 2;
-  return steps->len % 2 ? ms[middle] : (ms[middle - 1] + ms[middle]) / 2;
+  return zp_median(ms, steps->len);
 }
 
 bool zp_report_measured(zp_page *page, const zp_plan *plan, const char *log) {

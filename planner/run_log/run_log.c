@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The log may be a stranger's: a time that no step takes is no measurement. */
@@ -13,6 +14,9 @@ static bool is_step(const zp_json *json) {
   return zp_json_is_int(zp_json_get(json, "step")) && ms > 0 && ms <= MOST_STEP_MS;
 }
 
+/* Steps are multiplied and counted on: numbers near the largest whole one would overflow. */
+static bool is_in_range(int64_t step) { return step >= 0 && step <= INT64_C(1000000000000000); }
+
 static zp_record_kind kind_of(const zp_json *json) {
   static const struct {
     const char *event;
@@ -20,6 +24,7 @@ static zp_record_kind kind_of(const zp_json *json) {
   } kinds[] = {{"start", ZP_RECORD_START},           {"resume", ZP_RECORD_RESUME},   {"validate", ZP_RECORD_VALIDATE},
                {"checkpoint", ZP_RECORD_CHECKPOINT}, {"profile", ZP_RECORD_PROFILE}, {"end", ZP_RECORD_END}};
   const char *event = zp_json_get_string(json, "event", NULL);
+  if (!is_in_range(zp_json_get_int(json, "step", 0))) return ZP_RECORD_FOREIGN;
   if (!event) return is_step(json) ? ZP_RECORD_STEP : ZP_RECORD_FOREIGN;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(event, kinds[i].event) == 0) return kinds[i].kind;
@@ -72,4 +77,15 @@ int64_t zp_largest_of(const zp_json *list) {
     if (value > most) most = value;
   }
   return most;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double zp_median(double *values, int n) {
+  if (n <= 0) return NAN;
+  qsort(values, (size_t)n, sizeof *values, ascending);
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

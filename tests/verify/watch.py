@@ -190,7 +190,7 @@ def recorded(tally, folder):
         tally.check("a whole log: " + key, same, "%r is not %r" % (log.get(key), value))
     tally.check("a whole log: healthy", result["healthy"] is True and result["slowest"] is None)
     shown = watch("--once", path)
-    for words in ("20 of 20, ended", "3.000000", "measured / predicted 0.93", "5.00 MiB on the fullest rank" if "MiB" in shown.out else "on the fullest rank",
+    for words in ("20 of 20, ended", "3.000000", "measured / predicted 0.93", "5.24 MB on the fullest rank",
                   "validation after step 20: 2.500000", "saved"):
         tally.check("a whole log as text: " + words, words in shown.out, shown.out)
     # a line of text for a pipe, and the end of the run ends the command
@@ -202,6 +202,12 @@ def recorded(tally, folder):
     outcome = watch("--once", old)
     tally.check("an older log", outcome.status == 1 and "ETA unknown" in outcome.out and "the log has no prediction" in outcome.out and
                 "not measured" in outcome.out and "there is no end record" in outcome.out, outcome.tail(9))
+    # a trainer whose plan has no prediction writes 0
+    write(old, text_of([dict(START, predicted_step_ms=0.0), step(3)]))
+    outcome = watch("--once", old)
+    tally.check("no prediction", "the log has no prediction" in outcome.out, outcome.tail(9))
+    tally.check("no prediction: JSON", document(tally, "no prediction", 1, old)["logs"][0]["predicted_step_s"] is None)
+    tally.check("the bar", "[===.................] 3 of 20, running" in outcome.out, outcome.tail(9))
     return path, records
 
 
@@ -242,6 +248,10 @@ def unhealthy(tally, folder):
     log = document(tally, "a torn line", 1, path)["logs"][0]
     tally.check("a torn line: which", kinds(log) == ["damaged"] and log["unread_lines"] == 1 and "line 3 first" in log["warnings"][0]["text"] and
                 log["step"] == 3, log)
+    for number in (-1, 10**15 + 1, 2**63 - 1):
+        path = write(folder + "/unhealthy.jsonl", text_of([START, step(1), step(number), {"event": "checkpoint", "step": number}, END]))
+        log = document(tally, "step %d" % number, 1, path, "--tensorboard", folder + "/out_of_range")["logs"][0]
+        tally.check("step %d: not taken" % number, (log["step"], log["checkpoint_step"], log["unread_lines"]) == (1, None, 2), log)
     path = write(folder + "/unhealthy.jsonl", text_of([START, step(1), END]) + '{"event": "resume", "st')
     tally.check("half a line", document(tally, "half a line", 0, path)["logs"][0]["unread_lines"] == 0)
     # a process that has the trainer's lock on it is alive
@@ -327,6 +337,13 @@ def growing(tally, folder):
     write(path, text_of([END]), "a")
     tally.check("the end of the run ends it", run.end() == 1 and "ended" in run.text, run.text)  # 1: the events
     tally.check("metrics at the end", metrics(open(prom, encoding="utf-8").read())["zplan_ended", (("log", path),)] == 1)
+    # the same program again, on the same path: only the time in its first record differs, and the file is longer than before
+    first = {**{key: START[key] for key in START if key != "time"}, "products": "p" * 300}
+    write(path, text_of([dict(first, time=1700000000.0), step(1)]))
+    run = Following(path)
+    run.wait_for("step 1/20")
+    write(path, text_of([dict(first, time=1700000099.0), step(1), step(2, loss=7.0), END]))
+    tally.check("written anew with the same beginning", run.wait_for("truncated or written anew") and run.end() == 0 and "loss 7.000000" in run.text, run.text)
     # Ctrl-C, on a terminal
     write(path, text_of([START, step(1)]))
     run = Following(path, terminal=True)

@@ -15,9 +15,9 @@ enum { ZP_RECENT_STEPS = 64 };
 /* Numbers that no record said are NAN, counts 0, steps of what never happened -1. */
 typedef struct zp_run_view {
   char program[64], plan[40];
-  int64_t ranks, steps;         /* steps: to train; 0: not said */
-  double predicted_ms, began_s; /* began_s: seconds since 1970 */
-  int64_t step;                 /* the newest; -1: none yet */
+  int64_t ranks, steps; /* steps: to train; 0: not said */
+  double predicted_ms;
+  int64_t step; /* the newest; -1: none yet */
   double loss, smooth_loss, grad_norm, lr, step_ms, tokens_per_step, mfu;
   double recent_ms[ZP_RECENT_STEPS]; /* a ring */
   int64_t n_steps;                   /* read since the log, or what is left of it, began */
@@ -36,6 +36,7 @@ typedef struct zp_run_view {
 zp_run_view zp_run_view_new(void);
 /* False: the line is nothing that a trainer writes. */
 bool zp_run_view_take(zp_run_view *view, const zp_record *record);
+int zp_run_view_recent(const zp_run_view *view);          /* how many steps are recent */
 double zp_run_view_median_ms(const zp_run_view *view);    /* of the recent steps; NAN: none */
 double zp_run_view_tokens_per_s(const zp_run_view *view); /* at that time; NAN: not said */
 double zp_run_view_eta_s(const zp_run_view *view);        /* NAN: not known; 0: it has ended */
@@ -43,8 +44,7 @@ double zp_run_view_eta_s(const zp_run_view *view);        /* NAN: not known; 0: 
 /* ---- follow.c: the lines of a file that grows ---- */
 
 typedef enum zp_follow_news {
-  ZP_FOLLOW_SAME,
-  ZP_FOLLOW_GREW,
+  ZP_FOLLOW_READ,    /* to its end */
   ZP_FOLLOW_MISSING, /* there is no such file now, and none was read */
   ZP_FOLLOW_FAILED   /* *error */
 } zp_follow_news;
@@ -63,7 +63,6 @@ void zp_follower_free(zp_follower *f);
 zp_follow_news zp_follow(zp_arena *arena, zp_follower *f, const zp_follow_calls *calls, const char **error);
 /* Seconds since the file was last written; 0 where there is none. */
 double zp_follower_age_s(const zp_follower *f);
-bool zp_follower_has_half_line(const zp_follower *f);
 /* Does a process of this machine hold the lock that trainers have on their log? 1, 0; -1: not known. */
 int zp_follower_has_writer(const zp_follower *f);
 
@@ -96,6 +95,8 @@ typedef ZP_VEC(zp_trouble) zp_troubles;
 const char *zp_trouble_name(zp_trouble_kind kind); /* "spike" */
 /* at_once: nobody will look again, so that a log without a writer is not given time. */
 zp_troubles zp_watched_troubles(zp_arena *arena, const zp_watched *watched, bool at_once);
+/* The file is there, can be read, and has no trouble now. */
+bool zp_watched_is_healthy(zp_arena *arena, const zp_watched *watched, bool at_once);
 /* "missing", "empty", "running", "silent", "ended", "failed" */
 const char *zp_watched_state(const zp_watched *watched);
 /* The log with the longest median step, at least 2 % above the median of the logs of its plan; -1: none stands out, or
@@ -109,7 +110,7 @@ double zp_slowest_by(const zp_watched_list *all, int slowest); /* its step as a 
 const char *zp_watched_line(zp_arena *arena, const zp_watched *watched);
 /* All that is known: fields of one log, a table of several. */
 void zp_watched_page(zp_page *page, const zp_watched_list *all, bool at_once);
-/* {"healthy": true, "logs": [...]}. Owned by the caller. */
+/* Adds "healthy", "slowest" and "logs" to an object. */
 void zp_watched_json(zp_arena *arena, const zp_watched_list *all, bool at_once, zp_json *into);
 
 /* ---- prometheus.c ---- */

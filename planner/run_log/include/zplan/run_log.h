@@ -16,12 +16,12 @@ typedef enum zp_record_kind {
   ZP_RECORD_PROFILE,
   ZP_RECORD_END,
   ZP_RECORD_EVENT,  /* another one of a trainer */
-  ZP_RECORD_FOREIGN /* JSON that no trainer writes */
+  ZP_RECORD_FOREIGN /* JSON that no trainer writes, or a step number out of range */
 } zp_record_kind;
 
 typedef struct zp_record {
   zp_record_kind kind;
-  int64_t step;
+  int64_t step; /* 0 to 10^15, but of FOREIGN */
   /* STEP; NAN: the log does not say, or the number was not finite */
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   int64_t device_peak_bytes; /* of rank 0; 0: not measured */
@@ -33,9 +33,11 @@ typedef struct zp_record {
 /* One line, without its end. Free it with zp_record_free. */
 zp_record zp_record_read(zp_arena *arena, const char *line, size_t length);
 void zp_record_free(zp_record *record);
-/* The next line of a text that ends with 0: its length; *line is moved behind it. False at the end. */
+/* The next line of a text that ends with 0: its length; *text is moved after it. False at the end. */
 bool zp_next_line(const char **text, const char **line, size_t *length);
 /* The largest of a list of whole numbers, above 0; 0: there is none. */
 int64_t zp_largest_of(const zp_json *list);
+/* The median of n values, which it sorts; NAN: there is none. */
+double zp_median(double *values, int n);
 
 #endif
