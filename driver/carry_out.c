@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A verb carried out by the words behind it: for the command (main.c) and for libzplan (library/). */
+/* A verb carried out by the words after it: for the command (main.c) and for libzplan (library/). */
 #include "driver.h"
 
 int zp_carry_out(zp_run_state *run, const zp_verb *verb) {

@@ -243,7 +243,7 @@ extern const bool zp_has_backend;
 /* ---- verbs.c ---- */
 typedef struct zp_verb {
   const char *name;
-  int (*run)(zp_run_state *run);
+  int (*run)(zp_run_state *run); /* NULL: this is libzplan, which does not have it */
   const char *arguments, *does;
   bool has_document; /* --json prints one of its own; else envelope.c's */
 } zp_verb;

@@ -18,7 +18,7 @@ static const char *failure(zp_arena *arena, const char *verb, const char *path, 
 /* Sources, plans, tables and logs are far below; an endless device is refused here. */
 enum { MOST_FILE_BYTES = 256 << 20 };
 
-/* The whole of `fd`; NULL with errno set. Works for pipes too, so the size is not asked for. */
+/* The whole of `fd`; NULL with errno set. Works for pipes too, so the size is not used. */
 static char *read_all(zp_arena *arena, int fd, size_t *len) {
   size_t cap = 64 << 10, used = 0;
   char *data = zp_alloc(arena, cap);
@@ -44,10 +44,8 @@ static char *read_and_close(zp_arena *arena, int fd, const char *path, size_t *l
   zp_hold_descriptor(fd);
   char *data = read_all(arena, fd, &length);
   int number = errno;
-  if (zp_is_hosted())
-    zp_hold_descriptor(-1);
-  else
-    close(fd);
+  zp_hold_descriptor(-1);
+  close(fd);
   if (!data) *error = failure(arena, "read", path, number);
   if (len) *len = length;
   return data;

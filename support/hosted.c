@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static _Thread_local zp_hosted *current; /* NULL: this is the command */
 
@@ -24,9 +23,7 @@ FILE *zp_stream(FILE *out) {
 }
 
 void zp_hold_descriptor(int descriptor) {
-  if (!current) return;
-  if (descriptor < 0 && current->descriptor >= 0) close(current->descriptor);
-  current->descriptor = descriptor;
+  if (current) current->descriptor = descriptor;
 }
 
 void zp_give_up(int status, const char *format, ...) {

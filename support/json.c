@@ -55,16 +55,18 @@ static json_t *make_string(const char *text) {
   if (!text) return json_null();
   json_t *value = json_string(text);
   if (value) return value;
-  char *copy = strdup(text);
+  size_t bytes = strlen(text) + 1;
+  char *copy = take(bytes); /* goes with the arena where the next step has no memory */
   if (!copy) return must(NULL);
-  const char *end = copy + strlen(copy);
+  memcpy(copy, text, bytes);
+  const char *end = copy + bytes - 1;
   for (char *c = copy; c < end;) {
     size_t len = zp_character_length((const unsigned char *)c, (size_t)(end - c));
     if (len == 0) *c = '?';
     c += len ? len : 1;
   }
   value = must(json_string(copy));
-  free(copy);
+  give_back(copy);
   return value;
 }
 

@@ -52,9 +52,10 @@ try_wheel() { # the tree as this machine sees it, or empty; then words before co
   tree=$1
   shift
   examples "$tree$home/wheel"
-  cp "$work"/wheel/*.whl "$tree$home/wheel" || return 1
-  "$@" python3 -m venv "$home/venv" >"$work/log" 2>&1 || { check "a virtual environment" false && return; }
-  "$@" "$home/venv/bin/python" -c "import ensurepip" && listing "$tree$home/venv" >"$work/before"
+  check "the wheel is made" cp "$work"/wheel/*.whl "$tree$home/wheel"
+  check "a virtual environment" "$@" python3 -m venv "$home/venv"
+  [ "$bad" -eq 0 ] || return
+  listing "$tree$home/venv" >"$work/before"
   check "pip install the wheel" "$@" sh -c "$home/venv/bin/pip install --no-index --disable-pip-version-check --no-compile $home/wheel/*.whl"
   use "$home/wheel" "$@" env "PATH=$home/venv/bin:/usr/bin:/bin"
   check "import zplan" "$@" env PYTHONDONTWRITEBYTECODE=1 sh -c "cd $home/wheel && $home/venv/bin/python -c \"$module\""
@@ -69,7 +70,8 @@ try_deb() { # the tree; then words before commands
   tree=$1
   shift
   examples "$tree$home/deb"
-  cp "$work"/deb/*.deb "$tree$home/zplan.deb" || return 1
+  check "the package is made" cp "$work"/deb/*.deb "$tree$home/zplan.deb"
+  [ "$bad" -eq 0 ] || return
   listing "$tree" >"$work/before"
   check "dpkg --install" chroot "$tree" dpkg --install "$home/zplan.deb"
   use "$home/deb" "$@"

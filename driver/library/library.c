@@ -57,7 +57,7 @@ static void close_memory(memory *m) {
   free(m->data);
 }
 
-/* The words behind the verb: the file, --json, every decision behind --set, the options. */
+/* The words after the verb: the file, --json, --set before every decision, the options. */
 static void gather(zp_run_state *run, const call *c) {
   zp_strings words = {0};
   const char *path = c->path;
@@ -78,7 +78,12 @@ static void gather(zp_run_state *run, const call *c) {
 static const char *unknown_verb(zp_arena *arena, const char *verb) {
   zp_buf text = zp_buf_new(arena);
   zp_buf_printf(&text, "libzplan has no `%s`, but", verb);
-  for (int i = 0; i < zp_verb_count(); i++) zp_buf_printf(&text, "%s %s", i ? "," : "", zp_verb_at(i)->name);
+  const char *comma = "";
+  for (int i = 0; i < zp_verb_count(); i++) {
+    if (!zp_verb_at(i)->run) continue;
+    zp_buf_printf(&text, "%s %s", comma, zp_verb_at(i)->name);
+    comma = ",";
+  }
   return text.data;
 }
 
@@ -88,7 +93,7 @@ static bool carry_out(const call *c, memory *out, memory *err, zplan_answer *ans
   zp_forget_usage_error();
   zp_run_state run = {.arena = arena, .command = c->verb, .diags = zp_diags_new(arena)};
   const zp_verb *verb = zp_find_verb(c->verb);
-  if (!verb) zp_give_up(ZP_EXIT_USAGE, "%s", unknown_verb(arena, c->verb));
+  if (!verb || !verb->run) zp_give_up(ZP_EXIT_USAGE, "%s", unknown_verb(arena, c->verb));
   gather(&run, c);
   int status = zp_carry_out(&run, verb);
   const char *json = zp_envelope_text(&run, verb, status, written(out));

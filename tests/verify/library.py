@@ -45,7 +45,10 @@ def check_verbs(tally, folder):
         check_same(tally, verb + " of a plan file", [verb, plan])
     check_same(tally, "sizes", ["plan", TINY, "--gpus", "1..4"])
     check_same(tally, "compare", ["compare", plan, TINY])
-    check_same(tally, "a word", ["explain", "zero"])
+    for word in ("zero", "gpus", "run"):
+        check_same(tally, "the word " + word, ["explain", word])
+    done = call("run", TINY)
+    tally.check("a verb of the command alone", done.status == 2 and "libzplan has no `run`, but models, machines, plan, check, report," in done.out, done.tail())
     check_same(tally, "no plan fits", ["plan", TINY, "--device-memory", "2MiB"])
     check_same(tally, "wrong words", ["plan", TINY, "--banana"])
     check_same(tally, "a file that is not there", ["plan", os.path.join(folder, "none.dz")])

@@ -8,7 +8,7 @@
  * path    names a .dz file or a plan file, whose folder other files are relative to. NULL: "input.dz" or "plan.json"
  *         where there is a text; without one the options hold all words, such as {"--model", "llama3-8b", NULL}.
  * text    what stands in that file, UTF-8 that ends with a zero byte; NULL: the file is read.
- * options words of the command, NULL behind the last one: {"--gpus", "64", "--set", "tensor=8", NULL}; NULL: none.
+ * options words of the command, NULL after the last one: {"--gpus", "64", "--set", "tensor=8", NULL}; NULL: none.
  *         `--json` is always given. `zplan VERB --help` lists them. */
 #ifndef ZPLAN_H
 #define ZPLAN_H

@@ -78,7 +78,7 @@ class Table(Answer):
 
 
 class Plan(Answer):
-    """A plan file; a row for the plan, and one for every alternative that was asked for with `top`."""
+    """A plan file; a row for the plan, and one for every alternative that `top` adds."""
 
     @property
     def step_s(self) -> float:

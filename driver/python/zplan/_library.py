@@ -91,7 +91,7 @@ def call(verb: str, path: Optional[str], text: Optional[str], options: Sequence[
     words = (encode(verb, "the verb"), encode(path, "path"), encode(text, "the text"), [encode(word, "an option") for word in options])
     if threading.current_thread() is not threading.main_thread():
         return ask(*words)
-    leave, answers, failures = ctypes.c_int(0), [], []
+    leave, ended, answers, failures = ctypes.c_int(0), threading.Event(), [], []
 
     def work() -> None:
         LIBRARY.zplan_leave(ctypes.byref(leave))
@@ -99,14 +99,15 @@ def call(verb: str, path: Optional[str], text: Optional[str], options: Sequence[
             answers.append(ask(*words))
         except BaseException as failure:  # noqa: BLE001 - raised again below
             failures.append(failure)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=work, name="zplan", daemon=True)
-    thread.start()
+    threading.Thread(target=work, name="zplan", daemon=True).start()
     try:
-        thread.join()
+        ended.wait()
     except BaseException:
         leave.value = 1
-        thread.join()
+        ended.wait()  # not join(), which returns at once after an interrupted one, before Python 3.13
         raise
     if failures:
         raise failures[0]

@@ -29,7 +29,7 @@ bool zp_is_hosted(void);
 bool zp_host_leaves(void);
 /* Where text for standard output or standard error goes. */
 FILE *zp_stream(FILE *out);
-/* A file is read until the next call with -1. */
+/* A file that is being read, -1: no longer. Where the call is given up meanwhile, zp_hosted_end closes it. */
 void zp_hold_descriptor(int descriptor);
 /* Work cannot go on: the command prints "error: ..." and ends with this status; a call of a host ends with it. */
 _Noreturn void zp_give_up(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
