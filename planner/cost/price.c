@@ -18,7 +18,8 @@ typedef struct pricer {
   const zp_graph *graph; /* of the current segment */
   zp_group_link tensor_link;
   zp_exchange_links exchange;
-  bool own; /* zplan's own GPU trainer */
+  const zp_software *software; /* NULL: zplan's own trainer */
+  bool own;                    /* this one, on GPUs */
   int64_t tensor_head;
 } pricer;
 
@@ -201,7 +202,7 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
     step->cost_s = step->hands_on                     ? 0 /* once a chunk: moves/stream_ends.c */
                    : p->own && !zp_cost_is_comm(step) ? own_step_s(p, step)
                                                       : step_s(p, step);
-    if (zp_step_is_ring(step) && !p->machine->cluster->software) step->cost_s = with_transfers_s(p, step);
+    if (zp_step_is_ring(step) && !p->software) step->cost_s = with_transfers_s(p, step);
     procedure->cost_s += step->cost_s;
     if (is_product(step)) procedure->product_flop += step->flop;
   }
@@ -271,7 +272,8 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
   assert(tensor && exchange);
   const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
   assert(!(lowered->outline && software) && "other programs' prices are not sums of steps");
-  pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .exchange = *exchange};
+  pricer p = {
+      .lowered = lowered, .machine = machine, .tensor_link = *tensor, .exchange = *exchange, .software = software};
   p.own = zp_cost_is_own_gpu(machine);
   p.tensor_head = p.own ? zp_tensor_core_head(lowered->spec) : 0;
   for (int i = 0; i < lowered->n_segments; i++)

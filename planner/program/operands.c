@@ -95,6 +95,11 @@ int zp_lower_operand_buffer(zp_lowering *l, zp_procedure *p, int tensor) {
                                          .index = -1});
 }
 
+/* The storage of operand i of a node, results after inputs. */
+static int storage_of(const zp_lowering *l, const zp_node *node, int i) {
+  return zp_lower_root(l, i < node->in.len ? node->in.data[i] : node->out.data[i - node->in.len]);
+}
+
 /* Has forward done with what lies at `root`, but for what it keeps, once node n has run? */
 static bool is_last(const zp_lowering *l, int root, int n) {
   const zp_graph *g = l->graph;
@@ -102,8 +107,7 @@ static bool is_last(const zp_lowering *l, int root, int n) {
     const zp_node *node = &g->nodes.data[k];
     if (is_storage_alone(node)) continue;
     for (int i = 0; i < node->in.len + node->out.len; i++)
-      if (zp_lower_root(l, i < node->in.len ? node->in.data[i] : node->out.data[i - node->in.len]) == root)
-        return false;
+      if (storage_of(l, node, i) == root) return false;
   }
   return true;
 }
@@ -122,10 +126,9 @@ static void keep_operand(zp_lowering *l, zp_procedure *p, int wide, int tensor) 
 void zp_lower_keep_operands(zp_lowering *l, zp_procedure *p, int *buffer_of, int n) {
   const zp_node *node = &l->graph->nodes.data[n];
   for (int i = 0; i < node->in.len + node->out.len; i++) {
-    int root = zp_lower_root(l, i < node->in.len ? node->in.data[i] : node->out.data[i - node->in.len]);
+    int root = storage_of(l, node, i);
     bool before = false;
-    for (int k = 0; k < i; k++)
-      before |= zp_lower_root(l, k < node->in.len ? node->in.data[k] : node->out.data[k - node->in.len]) == root;
+    for (int k = 0; k < i; k++) before |= storage_of(l, node, k) == root;
     if (l->operand[root] >= 0 && !before && is_last(l, root, n))
       keep_operand(l, p, zp_lower_buffer(l, p, buffer_of, root), root);
   }

@@ -9,7 +9,7 @@
 enum {
   ZPR_SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
   ZPR_HOST_BYTES = 64,       /* name of a machine */
-  ZPR_MAX_SPLITS = 256       /* of a pipeline message: it may have 64 GiB */
+  ZPR_MAX_SPLITS = 256       /* of a message between stages or context ranks: it may have 64 GiB */
 };
 
 typedef struct pending_send {

@@ -5,7 +5,7 @@
 #include "comm.h"
 #include "device.h"
 
-static int64_t longest(int64_t at, int64_t bytes) {
+static int64_t split_at(int64_t at, int64_t bytes) {
   return bytes - at < ZPR_SPLIT_BYTES ? bytes - at : ZPR_SPLIT_BYTES;
 }
 
@@ -15,14 +15,15 @@ void zpr_host_transfer_start(zpr *c, int i, const zpr_transfer *t) {
   zpr_group g = zpr_axis_group(c, ZPR_CONTEXT);
   pending_transfer *p = &comm->transfers[i];
   assert(p->n == 0 && "the one before was waited for");
-  if (t->out_bytes + t->in_bytes > (int64_t)ZPR_MAX_SPLITS * ZPR_SPLIT_BYTES)
-    zpr_fail(c, "Z0821", "a message of %lld bytes between context ranks is too long", (long long)t->out_bytes);
+  int64_t more = t->out_bytes > t->in_bytes ? t->out_bytes : t->in_bytes;
+  if (more > (int64_t)ZPR_MAX_SPLITS * ZPR_SPLIT_BYTES)
+    zpr_fail(c, "Z0821", "a message of %lld bytes between context ranks is too long", (long long)more);
   for (int64_t at = 0; at < t->in_bytes; at += ZPR_SPLIT_BYTES)
     p->handle[p->n++] =
-        comm->transport->irecv((char *)t->in + at, longest(at, t->in_bytes), g.rank[t->from], ZPR_CONTEXT);
+        comm->transport->irecv((char *)t->in + at, split_at(at, t->in_bytes), g.rank[t->from], ZPR_CONTEXT);
   for (int64_t at = 0; at < t->out_bytes; at += ZPR_SPLIT_BYTES)
-    p->handle[p->n++] =
-        zpr_post_send(c, ZPR_CONTEXT, (const char *)t->out + at, longest(at, t->out_bytes), g.rank[t->to], ZPR_CONTEXT);
+    p->handle[p->n++] = zpr_post_send(c, ZPR_CONTEXT, (const char *)t->out + at, split_at(at, t->out_bytes),
+                                      g.rank[t->to], ZPR_CONTEXT);
 }
 
 void zpr_host_transfer_wait(zpr *c, int i) {

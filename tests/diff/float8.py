@@ -16,7 +16,7 @@
 
 Bounds, and what was measured on 30 November 2026:
 - layouts without tensor ranks: loss 1e-5, gradient norm 1e-5 (7.5e-8 and 2.4e-7). With a context of 2, operands with one scale have that
-  of half the positions (7.2e-4 and 3.3e-3), and by keys a block of 32 positions has others (5.3e-4 and 4.9e-3): bounds as on tensor ranks;
+  of half the positions (7.2e-4 and 3.3e-3), and by keys a block of 32 positions has others (5.2e-4 and 4.8e-3): bounds as on tensor ranks;
 - on tensor ranks: 1e-2 and 5e-2 (3.6e-3 and 1.8e-2): a sum that bf16 rounds otherwise may send a number of 8 bits to its neighbour, up to
   2^-3 of it away;
 - against the interpreter: 1e-3 of the norm of all gradients (4.4e-8; one number that another order of f32 sums sends to its neighbour is

@@ -250,9 +250,13 @@ Test(validate_predict, context_ranks_exchange_what_notes_say) {
   static const char notes[] = "SwiGLU; rotary; 4 KV heads; cp=4";
   zp_prediction heads = predict(zp_format(arena, row_of, notes));
   zp_prediction keys = predict(zp_format(arena, row_of, zp_format(arena, "%s; cp_comm_type=all_gather", notes)));
+  zp_prediction ring = predict(zp_format(arena, row_of, zp_format(arena, "%s; cp_comm_type=p2p", notes)));
   cr_assert(heads.predicted && keys.predicted, "%s, %s", heads.why_not, keys.why_not);
-  cr_expect(!heads.choice.context_by && strstr(heads.assumed, "context ranks exchange heads"), "%s", heads.assumed);
-  cr_expect(keys.choice.context_by && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
+  cr_assert(ring.predicted, "%s", ring.why_not);
+  cr_expect(heads.choice.context_by == ZP_BY_HEADS && strstr(heads.assumed, "context ranks exchange heads"), "%s",
+            heads.assumed);
+  cr_expect(keys.choice.context_by == ZP_BY_KEYS && !strstr(keys.assumed, "context ranks"), "%s", keys.assumed);
+  cr_expect(ring.choice.context_by == ZP_BY_RING && !strstr(ring.assumed, "context ranks"), "%s", ring.assumed);
   cr_expect(keys.estimate.context_comm_s < heads.estimate.context_comm_s, "%g, by heads %g",
             keys.estimate.context_comm_s, heads.estimate.context_comm_s);
   zp_prediction kept[2];

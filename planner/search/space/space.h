@@ -23,7 +23,7 @@ void zp_pin_modes(zp_arena *arena, const zp_constraints *constraints, zp_choice 
 bool zp_some_state_may_leave(const zp_search_input *in);
 
 /* ---- contexts.c ---- */
-/* May the choice's context ranks exchange heads, or keys? Without such ranks: heads alone. */
+/* May the choice's context ranks exchange so? Without such ranks: heads alone. */
 bool zp_may_exchange(const zp_spec *spec, const zp_choice *choice, zp_context_by by);
 
 /* ---- degrees.c ---- */
