@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The planner's web page: builds it, plans every example in a browser and compares with the command. Beside tests/run.sh because it
-# installs a compiler for WebAssembly and a browser, and takes several minutes.
+# The planner's web page: builds it, plans every example in a browser and compares with the command. Not part of tests/run.sh
+# because it installs a compiler for WebAssembly and a browser, and takes several minutes.
 #
 #   tests/browser.sh
 #

@@ -54,7 +54,7 @@ python3() { exec "$python" "$@"; }
 commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
 export ZPLAN_TURN=$((commits % turns))/$turns
 sanitized=runtime # and the other half when a turn comes again, so that what takes turns is seen with sanitizers, too
-[ $(((commits / 6 + commits) % 2)) -eq 0 ] || sanitized=compiler
+[ $(((commits / turns + commits) % 2)) -eq 0 ] || sanitized=compiler
 [ "$turns" -gt 1 ] || sanitized=all
 
 rm -f "$logs"/*.counts

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The documents: builds the site, looks at it in a browser, and runs every command of every page. Beside tests/run.sh because it
-# installs a browser and a generator of web pages and takes several minutes.
+# The documents: builds the site with the planner's page, checks it in a browser, and runs every command of every page. Not part of
+# tests/run.sh because it installs a browser, a generator of web pages and a compiler for WebAssembly, and takes several minutes.
 #
 #   tests/site.sh
 #

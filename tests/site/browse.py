@@ -65,7 +65,7 @@ def check_page(tally, chromium, address, page):
     for width in WIDTHS:
         chromium.open(address + page, width)
         faults += chromium.complaints()
-        faults += ["asks for %s" % url for url in chromium.requests() if not url.startswith((address, "data:", "blob:"))]
+        faults += ["requests %s" % url for url in chromium.requests() if not url.startswith((address, "data:", "blob:"))]
         wide = chromium.run("document.documentElement.scrollWidth")
         if wide > width:
             faults.append("%d pixels wide at %d" % (wide, width))

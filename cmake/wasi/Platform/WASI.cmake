@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-# What CMake asks of a system by its name: there is nothing to say.
+# CMake loads this file by the system's name. Nothing differs from its defaults.

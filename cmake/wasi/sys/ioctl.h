@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No terminal: its width is never asked. */
+/* There is no terminal: a query of its width fails. */
 #ifndef ZPLAN_ABSENT_IOCTL_H
 #define ZPLAN_ABSENT_IOCTL_H
 

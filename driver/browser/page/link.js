@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A link that holds the file and what is asked about it: `#z=` and deflated JSON in base64url. */
+/* A link that holds the file and the settings of its plan: `#z=` and deflated JSON in base64url. */
 const MOST_LINK = 60000, MOST_LINKED_TEXT = 1 << 20
 
 function toBase64(bytes) {

@@ -40,7 +40,9 @@ function runZplan(words, files) {
   return answer
 }
 
+/* Without a command there is nothing to stop: the worker stays for the next one. */
 function stopWorker(why) {
+  if (!waiting) return
   worker.terminate()
   ended({broken: why})
 }
@@ -142,6 +144,7 @@ async function plan() {
     await answerOf(asked())
   } catch (error) {
     say(`${error.message[0].toUpperCase()}${error.message.slice(1)}.`, true)
+    byId('stop').disabled = true // a second press would end the worker that starts here
     worker.terminate() // what its memory grew to goes with it
     await startWorker()
   } finally {

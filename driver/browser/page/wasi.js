@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a WASI program calls, over files in memory: the part of WASI preview 1 that zplan needs. Runs in a worker.
  *
- *   runProgram(module, words, files, variables) -> {status, out, err, seconds}
+ *   runProgram(module, words, files, variables) -> {status, out, err, seconds, memoryMiB}
  *
  * `files` maps absolute paths to Uint8Arrays and has afterwards what the program left; folders are what paths have before a slash.
  * One program at a time, which ends before runProgram returns. Nothing else of the machine is visible to it besides the clock. */
 'use strict'
 
-const ERRNO = {badf: 8, exist: 20, inval: 28, isdir: 31, noent: 44, nosys: 52, notdir: 54, notempty: 55, perm: 63}
+const ERRNO = {badf: 8, exist: 20, inval: 28, isdir: 31, noent: 44, nosys: 52, notdir: 54, notempty: 55}
 const FILE_TYPE = {device: 2, folder: 3, file: 4}
 const ROOT_FD = 3
 const ALL_RIGHTS = 0x1fffffffn
