@@ -105,6 +105,10 @@ static void clear_rest(const zpk_attention_args *args, int64_t b, int64_t g, int
 
 /* ---- tasks ---- */
 
+static int64_t moved_on(const zpk_attention_dropout *drop, int64_t position, int64_t rows) {
+  return drop->turned ? position - rows : position + rows;
+}
+
 /* Positions first .. first + length - 1 of sample b as a sample of their own. */
 static zpk_attention_args one_part(const zpk_attention_args *args, int64_t b, int64_t first, int64_t length) {
   zpk_attention_args one = *args;
@@ -122,7 +126,8 @@ static zpk_attention_args one_part(const zpk_attention_args *args, int64_t b, in
   one.lse = (char *)one.lse + query * one.H * real;
   if (one.bias_sums) one.bias_sums = (char *)one.bias_sums + b * one.H * one.buckets * real;
   one.dropout.first_sample += b;
-  one.dropout.first = first;
+  one.dropout.first_query = moved_on(&args->dropout, args->dropout.first_query, first);
+  one.dropout.first_key = moved_on(&args->dropout, args->dropout.first_key, first);
   one.B = 1;
   *(one.keys ? &one.keys : &one.S) = length;
   one.lengths = one.documents = NULL;

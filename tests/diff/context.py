@@ -17,6 +17,9 @@ import json
 import os
 import re
 import sys
+import tempfile
+
+import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
@@ -30,7 +33,10 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
          "moe": EXPERTS, "both_ways": {}, "windows": {}}
+PACKED = tempfile.TemporaryDirectory()
+SIZES["packed"] = {"train.data": trainings.Expression('arrays("%s")' % PACKED.name)}
 
+DROPS = {"model.drop": 0.25, "train.dropout": 0.1}
 
 # Of plans that are searched and not built.
 SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"')
@@ -39,7 +45,23 @@ SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"'
 def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch=4, **settings):
     sizes = dict(SIZES[model], context=context, **dict({"context_by": "heads"}, **(more or {})))
     return trainings.layout(model, tensor=tensor, pipeline=pipeline, data=data, batch=batch, more=sizes,
-                            keep=trainings.KEPT + ("train.dropout",) + tuple(keep), **settings)
+                            keep=trainings.KEPT + ("train.dropout", "train.data") + tuple(keep), **settings)
+
+
+def write_packed(samples=24, positions=24, words=61):
+    """Documents of 1 to all positions, some of which end before the sample does; a label is the next token of its document, or -1."""
+    rng = np.random.default_rng(5)
+    arrays = {name: np.full((samples, positions), -1, np.int32) for name in ("labels", "documents")}
+    arrays["tokens"] = rng.integers(0, words, (samples, positions), np.int32)
+    for sample in range(samples):
+        begin, number, end = 0, 0, positions - int(rng.integers(0, 5))
+        while begin < end:
+            after = min(end, begin + int(rng.choice([1, 2, 4, 9, 15, positions])))
+            arrays["documents"][sample, begin:after] = number
+            arrays["labels"][sample, begin:after - 1] = arrays["tokens"][sample, begin + 1:after]
+            begin, number = after, number + 1
+    for name, array in arrays.items():
+        np.save(os.path.join(PACKED.name, name + ".npy"), array)
 
 
 def by_keys(model, *degrees, more=None, **settings):
@@ -116,6 +138,24 @@ TABLE = [
     ring("windows", 3, more={"model.window": 13}),                           # of more, one of them whole,
     ring("windows", 3, pipeline=2, more={"model.window": 1}),                # or of none
     ring("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
+    by_keys("windows", 2, data=2, zero=1, microbatch=2),
+    by_keys("windows", 3, recompute="full", more={"model.window": 13}),
+    by_keys("windows", 4, tensor=2, microbatch=2, more={"model.window": 4}),
+    by_keys("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
+    by_keys("windows", 2, microbatch=2, more=DROPS),                         # random numbers count positions of the sample,
+    by_keys("windows", 3, tensor=2, sequence=True, more=DROPS),              # of heads and rows that tensor ranks share,
+    by_keys("both_ways", 3, data=2, zero=1, more=DROPS),
+    ring("windows", 3, data=2, zero=1, recompute="full", more=DROPS),
+    ring("windows", 2, pipeline=2, microbatch=2, more={**DROPS, "model.window": 7}),
+    ring("both_ways", 2, microbatch=2, more=DROPS),
+    by_keys("windows", 2, microbatch=2, more={**DROPS, "model.window": 7}, words=GPU),
+    ring("windows", 4, more=DROPS, words=GPU),                               # stretches of 3: in the middle of four numbers
+    by_keys("packed", 2, data=2, zero=1, microbatch=2),                      # documents end where data says
+    by_keys("packed", 4, recompute="full", more={**DROPS, "model.window": 7}),
+    by_keys("packed", 3, tensor=2, microbatch=2, words=GPU),
+    ring("packed", 3, data=2, zero=1, microbatch=2),
+    ring("packed", 4, pipeline=2, more={**DROPS, "model.window": 9}),
+    ring("packed", 2, microbatch=2, more=DROPS, words=GPU),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.
@@ -218,4 +258,5 @@ def checks(tally, folder):
 
 
 if __name__ == "__main__":
+    write_packed()
     sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=3))
