@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <zplan/sparse.h>
 
 typedef struct own {
   const zp_lowered *lowered;
@@ -152,6 +153,21 @@ static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n
   }
 }
 
+/* A share of what one rank would do: the rank's that has most of the pattern. */
+static void add_pattern(pair_calls *x, const zp_step *step, const zp_attention_shape *shape, int64_t n) {
+  zp_attention_shape whole = *shape;
+  zp_kernel_work one;
+  int calls;
+  double share = zp_pattern_share(step->ring.pairs, step->node->attr.parts, &calls),
+         samples = (double)x->o->lowered->microbatch;
+  whole.sequence = shape->layout->n * shape->layout->block, whole.keys = 0;
+  x->seconds = share * zp_cost_tensor_attention(x->o->machine, &whole, x->backward, &one);
+  x->work = one;
+  x->work.launches = (int)(calls * one.launches * samples);
+  x->work.flop *= share, x->work.bytes *= share;
+  x->rows = (double)(calls * n) * samples;
+}
+
 /* Every pair of a stretch of queries and one of keys by itself, as pairs.c has them: causal ones see as much of the
  * others on every rank, and their own. What calls make is added up, in a window after its rows are turned. In a ring
  * keys come and go packed, by keys their gradients begin with zeros. */
@@ -162,7 +178,9 @@ static double pairs_s(const own *o, const zp_step *step, zp_attention_shape shap
   int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
   double keys = 2 * (double)zp_shape_elements(k, o->lowered->microbatch);
   pair_calls x = {.o = o, .backward = backward};
-  if (shape.window)
+  if (shape.layout)
+    add_pattern(&x, step, &shape, n);
+  else if (shape.window)
     add_window(&x, &shape, n);
   else {
     zp_attention_shape others = shape;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward
  * reads. */
+#include <zplan/sparse.h>
 #include "verify_internal.h"
 
 #define LL(x) ((long long)(x))
@@ -194,6 +195,22 @@ static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
   return passed;
 }
 
+/* The same of a pattern, block by block: a rank gets stretches with a block that some head of its own blocks sees. */
+static int64_t stretches_of_pattern(zp_arena *arena, const zp_layout *layout, int64_t ranks) {
+  int64_t all = 2 * ranks, blocks = layout->n / all, passed = 0;
+  bool *wanted = ZP_NEW_ARRAY(arena, bool, (size_t)(ranks * all));
+  for (int s = 0; s < layout->sets; s++)
+    for (int i = 0; i < layout->n; i++) {
+      const zp_block_list *keys = &layout->set[s].keys;
+      int64_t stretch = i / blocks, to = stretch < ranks ? stretch : all - 1 - stretch;
+      for (int r = keys->first[i]; r < keys->first[i + 1]; r++)
+        for (int j = keys->run[r].first; j < keys->run[r].end; j++) wanted[to * all + j / blocks] = true;
+    }
+  for (int64_t to = 0; to < ranks; to++)
+    for (int64_t keys = 0; keys < all; keys++) passed += keys != to && keys != all - 1 - to && wanted[to * all + keys];
+  return passed;
+}
+
 /* Attention in a ring: keys and values of all ranks, which are alike, and backward their gradients; causal 3 of 4
  * parts, because late stretches go to half of the others, and in a window what all ranks send together. */
 static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
@@ -206,6 +223,8 @@ static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
     elements += zp_times(zp_claim(x, "rows"), zp_claim(x, "cols"));
     rows = zp_claim(x, "rows") / p->v->choice.microbatch;
   }
+  if (attr && attr->layout && attr->layout->n % (2 * context) == 0)
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_of_pattern(p->v->arena, attr->layout, context));
   if (attr && attr->window)
     return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window));
   elements = zp_times(elements, grad ? 2 * context : context);

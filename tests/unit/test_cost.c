@@ -229,7 +229,7 @@ Test(cost, windows_pass_on_what_they_reach) {
   enum { ROWS = 3, MOST = 5 };
   for (int64_t ranks = 2; ranks <= MOST; ranks++)
     for (int64_t window = 1; window < 2 * ranks * ROWS; window++) {
-      zp_ring ring = {.ranks = ranks, .rows = ROWS, .window = window, .half_elements = 7, .causal = true};
+      zp_ring ring = {.ranks = (int)ranks, .rows = ROWS, .window = window, .half_elements = 7, .causal = true};
       int64_t all = 2 * ranks, halves = 0, most_of_round[MOST] = {0};
       double least[MOST], total[MOST] = {0}, shares = 0;
       for (int64_t to = 0; to < ranks; to++)
