@@ -44,7 +44,7 @@ void zpr_take_call_scratch(zpr_pairs *x, char **at, bool grad) {
   if (grad && zpr_goes_by_pairs(x->a, x->pattern)) x->key_part = zpr_take_scratch(at, keys);
 }
 
-int64_t zpr_stretch_of(const zpr_pairs *x, int64_t rank, int half) {
+int64_t zpr_stretch_number(const zpr_pairs *x, int64_t rank, int half) {
   return half == ZPR_LATE ? 2 * x->ranks - 1 - rank : rank;
 }
 
@@ -55,7 +55,7 @@ static const zpk_layout *layout_of(const zpr_pairs *x, int64_t query, int64_t ke
 bool zpr_stretches_meet(const zpr_pairs *x, int64_t rank, int64_t owner, int half) {
   bool seen = !x->a->causal && !x->pattern;
   for (int h = ZPR_LATE; h < ZPR_HALVES; h++) {
-    int64_t query = zpr_stretch_of(x, rank, h), key = zpr_stretch_of(x, owner, half), away = query - key;
+    int64_t query = zpr_stretch_number(x, rank, h), key = zpr_stretch_number(x, owner, half), away = query - key;
     if (x->pattern && !layout_of(x, query, key)) continue;
     seen |= x->pattern || (away > 0 && (!x->a->window || x->a->window - away * x->rows > 1 - x->rows));
   }
@@ -112,7 +112,7 @@ int zpr_calls_by_pairs(const zpr_pairs *x, int64_t b, int64_t owner, zpr_call *l
   for (int h = ZPR_LATE; h < ZPR_HALVES; h++)
     for (int i = ZPR_LATE; i < ZPR_HALVES; i++) {
       int g = (h + i) % ZPR_HALVES; /* of own keys those of the queries first */
-      int64_t query = zpr_stretch_of(x, x->me, h), key = zpr_stretch_of(x, owner, g);
+      int64_t query = zpr_stretch_number(x, x->me, h), key = zpr_stretch_number(x, owner, g);
       int calls = calls_of_pair(x, b, query, key, list + n);
       for (int k = 0; k < calls; k++, n++) {
         list[n].half = g;

@@ -7,7 +7,7 @@
 
 #include "internal.h"
 
-/* Of 2 n stretches of a sample, rank r of n has the late one 2 n - 1 - r, then the early one r. */
+/* Rank r of n has two of 2 n stretches of a sample: the late one 2 n - 1 - r, then the early one r. */
 enum { ZPR_LATE, ZPR_EARLY, ZPR_HALVES };
 
 typedef enum zpr_call_kind {
@@ -34,7 +34,7 @@ typedef struct zpr_pairs {
   int64_t ranks, me, rows;           /* of a stretch */
   int64_t queries, keys, elem, real; /* columns of queries; of keys, and as many of values; bytes of elements */
   char *sums, *part, *part_lse;      /* results, or gradients of queries: of all calls, and what one makes */
-  /* Of one call: its rows in the opposite order, and backward what it makes of keys, then of values. */
+  /* For one call: its rows in the opposite order, and backward what it makes of keys, then of values. */
   char *turned_q, *turned_o, *turned_do, *turned_keys, *turned_lse, *key_part;
   const zpr_pattern *pattern; /* NULL: dense */
   const int32_t *documents;   /* the host's, of all positions; NULL: samples are not cut into any */
@@ -65,7 +65,7 @@ bool zpr_goes_by_pairs(const zpk_attention_args *a, const zpr_pattern *pattern);
 zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern);
 /* Scratch memory of single calls. */
 void zpr_take_call_scratch(zpr_pairs *x, char **at, bool grad);
-int64_t zpr_stretch_of(const zpr_pairs *x, int64_t rank, int half);
+int64_t zpr_stretch_number(const zpr_pairs *x, int64_t rank, int half);
 /* Does some stretch of `rank` see this half of the owner's keys? */
 bool zpr_stretches_meet(const zpr_pairs *x, int64_t rank, int64_t owner, int half);
 /* Calls of this rank's queries of a sample with the owner's keys, by pairs of stretches; how many. A stretch meets its

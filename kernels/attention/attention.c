@@ -45,8 +45,9 @@ static int64_t document_at(const zpk_attention_args *args, int64_t b, int64_t fi
   return end - first;
 }
 
+/* 0: samples have no document, as stretches after the last one. */
 static int64_t longest_document(const zpk_attention_args *args) {
-  int64_t longest = 1;
+  int64_t longest = 0;
   for (int64_t b = 0; b < args->B; b++)
     for (int64_t first = 0, n; first < args->S && (n = document_at(args, b, first)) > 0; first += n)
       if (n > longest) longest = n;
@@ -60,6 +61,7 @@ int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   for (int64_t b = 0; args->lengths && b < args->B; b++)
     if (args->lengths[b] > longest) longest = args->lengths[b];
   int64_t planned = backward ? args->S : keys, rows = args->keys ? args->S : longest;
+  if (longest == 0) return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward);
   return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward) -
          zpk_attention_workspace(args->dtype, backward ? rows : longest, args->hd, group, backward) +
          unwritten_by(args, rows, backward);

@@ -15,11 +15,11 @@ their own positions alone must be found (check_gate).
 """
 import json
 import os
+import random
 import re
+import struct
 import sys
 import tempfile
-
-import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
@@ -50,20 +50,30 @@ def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch
                             keep=trainings.KEPT + ("train.dropout", "train.data") + tuple(keep), **settings)
 
 
+def write_npy(name, rows):
+    header = ("{'descr': '<i4', 'fortran_order': False, 'shape': (%d, %d), }" % (len(rows), len(rows[0]))).ljust(117) + "\n"
+    with open(os.path.join(PACKED.name, name + ".npy"), "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        for row in rows:
+            file.write(struct.pack("<%di" % len(row), *row))
+
+
 def write_packed(samples=24, positions=24, words=61):
     """Documents of 1 to all positions, some of which end before the sample does; a label is the next token of its document, or -1."""
-    rng = np.random.default_rng(5)
-    arrays = {name: np.full((samples, positions), -1, np.int32) for name in ("labels", "documents")}
-    arrays["tokens"] = rng.integers(0, words, (samples, positions), np.int32)
-    for sample in range(samples):
-        begin, number, end = 0, 0, positions - int(rng.integers(0, 5))
+    draw, tokens, labels, documents = random.Random(5), [], [], []
+    for _ in range(samples):
+        tokens.append([draw.randrange(words) for _ in range(positions)])
+        labels.append([-1] * positions)
+        documents.append([-1] * positions)
+        begin, number, end = 0, 0, positions - draw.randrange(5)
         while begin < end:
-            after = min(end, begin + int(rng.choice([1, 2, 4, 9, 15, positions])))
-            arrays["documents"][sample, begin:after] = number
-            arrays["labels"][sample, begin:after - 1] = arrays["tokens"][sample, begin + 1:after]
+            after = min(end, begin + draw.choice((1, 2, 4, 9, 15, positions)))
+            documents[-1][begin:after] = [number] * (after - begin)
+            labels[-1][begin:after - 1] = tokens[-1][begin + 1:after]
             begin, number = after, number + 1
-    for name, array in arrays.items():
-        np.save(os.path.join(PACKED.name, name + ".npy"), array)
+    write_npy("tokens", tokens)
+    write_npy("labels", labels)
+    write_npy("documents", documents)
 
 
 def by_keys(model, *degrees, more=None, **settings):

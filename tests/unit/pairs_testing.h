@@ -92,8 +92,7 @@ static inline void check_array(zpk_dtype dtype, void *got, const double *want, i
   free(got);
 }
 
-/* Queries and keys are parts of a sample with more of either, from an odd place on; turned: the last key is its first.
- */
+/* Queries and keys are parts of a longer sample, from an odd place on; turned: the last key is its first. */
 static inline void place_stretch(zpk_attention_args *args, bool turned) {
   zpk_attention_dropout *drop = &args->dropout;
   int64_t keys = drop->keys;

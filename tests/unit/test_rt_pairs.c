@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of pairs of stretches (runtime/pairs.c) against the definition of attention, position by position: windows of
  * every size, documents that end anywhere, both ways and causal. Every pair of a query and a key that is seen is in one
- * call of one rank, others in none; a query's first call is the one that says so; halves that are not sent have none.
- */
+ * call of one rank, others in none; a query's first call is the one that says so; halves not sent have none. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include "pairs.h"
@@ -39,8 +38,8 @@ static void check_rank(const problem *p, int64_t me) {
     for (int c = 0; c < calls; c++) {
       const zpr_call *call = &list[c];
       int64_t half = call->query / p->rows;
-      cr_assert_eq(call->at_query, zpr_stretch_of(&x, me, (int)half) * p->rows + call->query % p->rows);
-      cr_assert_eq(call->at_key, zpr_stretch_of(&x, owner, call->half) * p->rows + call->key);
+      cr_assert_eq(call->at_query, zpr_stretch_number(&x, me, (int)half) * p->rows + call->query % p->rows);
+      cr_assert_eq(call->at_key, zpr_stretch_number(&x, owner, call->half) * p->rows + call->key);
       cr_assert(call->query % p->rows + call->queries <= p->rows && call->key + call->keys <= p->rows);
       cr_assert(call->kind == ZPR_WHOLE || call->queries == call->keys);
       cr_assert(zpr_stretches_meet(&x, me, owner, call->half) || owner == me);
