@@ -2,10 +2,8 @@
 /* A context rank that has keys and values of all positions. Of 2 n equal stretches of a sample, rank r of n has number
  * 2 n - 1 - r, then r: together as much of causal attention as every rank. Gathered keys stand in the order of the
  * ranks' first stretches, then of their second ones: 2 n - 1 ... n, then 0 ... n - 1. So what comes before a stretch is
- * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. In a window
- * and a pattern, with dropout and of documents every pair of stretches has calls of its own (pairs.c), and what is not
- * seen has none.
- */
+ * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. In windows and
+ * patterns, with dropout and of documents pairs of stretches have calls (pairs.c), what is not seen has none. */
 #include <assert.h>
 #include "pairs.h"
 #include "state.h"

@@ -129,7 +129,7 @@ TABLE = [
     by_keys("llama", 6, recompute="selective"),       # halves of one position
     by_keys("llama", 2, tensor=3, sequence=True),
     by_keys("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    by_keys("both_ways", 3, data=2, zero=1, recompute="full"),
+    by_keys("both_ways", 3, data=2, zero=1, recompute="full", more=DROPS),
     by_keys("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),  # of more than a block of keys
     by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
@@ -139,7 +139,7 @@ TABLE = [
     ring("llama", 6, recompute="selective"),          # more rounds than buffers
     ring("llama", 2, tensor=3, sequence=True),
     ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    ring("both_ways", 3, data=2, zero=1, microbatch=2),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2, more=DROPS),
     ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
     ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
@@ -149,19 +149,13 @@ TABLE = [
     ring("windows", 4, recompute="full", more={"model.window": 4}),          # over stretches of 3 positions: of two before,
     ring("windows", 3, more={"model.window": 13}),                           # of more, one of them whole,
     ring("windows", 3, pipeline=2, more={"model.window": 1}),                # or of none
-    ring("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
-    by_keys("windows", 2, data=2, zero=1, microbatch=2),
+    ring("windows", 4, microbatch=4, more={**DROPS, "model.window": 2}, words=GPU),  # stretches of 3: in the middle of four numbers
     by_keys("windows", 3, recompute="full", more={"model.window": 13}),
-    by_keys("windows", 4, tensor=2, microbatch=2, more={"model.window": 4}),
-    by_keys("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
-    by_keys("windows", 2, microbatch=2, more=DROPS),                         # random numbers count positions of the sample,
-    by_keys("windows", 3, tensor=2, sequence=True, more=DROPS),              # of heads and rows that tensor ranks share,
-    by_keys("both_ways", 3, data=2, zero=1, more=DROPS),
+    by_keys("windows", 4, tensor=2, microbatch=2, more={**DROPS, "model.window": 4}),  # random numbers count positions of the sample,
+    by_keys("windows", 3, tensor=2, sequence=True, more=DROPS),              # of heads and rows that tensor ranks share
     ring("windows", 3, data=2, zero=1, recompute="full", more=DROPS),
     ring("windows", 2, pipeline=2, microbatch=2, more={**DROPS, "model.window": 7}),
-    ring("both_ways", 2, microbatch=2, more=DROPS),
     by_keys("windows", 2, microbatch=2, more={**DROPS, "model.window": 7}, words=GPU),
-    ring("windows", 4, more=DROPS, words=GPU),                               # stretches of 3: in the middle of four numbers
     by_keys("packed", 2, data=2, zero=1, microbatch=2),                      # documents end where data says
     by_keys("packed", 4, recompute="full", more={**DROPS, "model.window": 7}),
     by_keys("packed", 3, tensor=2, microbatch=2, words=GPU),
@@ -277,4 +271,4 @@ def checks(tally, folder):
 
 if __name__ == "__main__":
     write_packed()
-    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=3))
+    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=5))
