@@ -13,6 +13,7 @@ enum { ZPR_LATE, ZPR_EARLY, ZPR_HALVES };
 typedef enum zpr_call_kind {
   ZPR_WHOLE,    /* queries see all of the keys, or what a layout says */
   ZPR_OWN,      /* of the same positions: causal, in a window, of documents, as all of the attention is */
+  ZPR_TRIANGLE, /* a query as many keys as its number and itself */
   ZPR_REVERSED, /* a query the key of its own number and those after it: causal in the opposite order */
 } zpr_call_kind;
 
@@ -26,7 +27,7 @@ typedef struct zpr_call {
   int64_t at_query, at_key; /* positions of the first query and key in the sample */
 } zpr_call;
 
-enum { ZPR_MOST_CALLS = 9 }; /* of a rank with the keys of one owner */
+enum { ZPR_MOST_CALLS = 12 }; /* of a rank with the keys of one owner */
 
 typedef struct zpr_pairs {
   zpr *c;

@@ -156,10 +156,7 @@ static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->p
 /* What no call for two stretches of queries has; NULL: nothing. */
 static const char *asks_positions(const zp_node *node) {
   const zp_op_attr *attr = &node->attr;
-  return attr->window && !attr->causal     ? "a window both ways"
-         : attr->alibi_heads               ? "ALiBi"
-         : zp_attention_lengths(node) >= 0 ? "lengths"
-                                           : NULL;
+  return attr->alibi_heads ? "ALiBi" : zp_attention_lengths(node) >= 0 ? "lengths" : NULL;
 }
 
 /* The rank's queries see keys and values of all positions, in the order of stretches that ranks have. */

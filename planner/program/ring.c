@@ -14,10 +14,14 @@ static int64_t stretch_of(const zp_ring *x, int64_t rank, int half) {
 /* Pairs of a query and a key of two stretches: of a window, the rows that are whole and the triangle that is left. */
 static double pairs_of(const zp_ring *x, int64_t query, int64_t key) {
   if (x->pairs) return x->pairs[query * HALVES * x->ranks + key];
-  int64_t away = query - key;
+  int64_t away = x->causal || query > key ? query - key : key - query;
   double n = (double)x->rows, reach = (double)(x->window - away * x->rows);
-  if (!x->causal) return n * n;
+  if (!x->causal && !x->window) return n * n;
   if (away < 0) return 0;
+  if (away == 0 && !x->causal) {
+    double beyond = fmax(0, n - (double)x->window);
+    return n * n - beyond * (beyond + 1);
+  }
   if (away == 0)
     return !x->window || x->window >= x->rows ? n * n / 2 : (double)x->window * (n - (double)x->window / 2);
   if (!x->window || reach >= n) return n * n;
@@ -70,7 +74,8 @@ zp_ring_round zp_ring_round_of(const zp_ring *x, int64_t round) {
     return (zp_ring_round){.elements = round == 0 ? 0 : HALVES * x->half_elements, .share = 1 / (double)x->ranks};
   zp_ring_round r = {.share = 1};
   double most = 0;
-  for (int64_t rank = x->pairs ? 0 : x->ranks - 1; rank < x->ranks; rank++) /* in windows most lies before the last */
+  for (int64_t rank = x->pairs || !x->causal ? 0 : x->ranks - 1; rank < x->ranks;
+       rank++) /* before the last most lies */
     most = fmax(most, work_of_rank(x, rank));
   for (int64_t rank = 0; rank < x->ranks; rank++) {
     int64_t elements = round == 0 ? 0 : halves_seen(x, rank, owner_in(x, rank, round)) * x->half_elements;

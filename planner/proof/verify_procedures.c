@@ -182,7 +182,7 @@ static const zp_op_attr *attention_of(const procedure *p, const char *name) {
 }
 
 /* Stretches of keys that ranks of a ring get from others, where one of `rows` sees those that begin within a window. */
-static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
+static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window, bool causal) {
   int64_t all = 2 * ranks, passed = 0;
   for (int64_t to = 0; to < ranks; to++)
     for (int64_t keys = 0; keys < all; keys++) {
@@ -190,6 +190,9 @@ static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
       bool own = keys == to || keys == late;
       bool seen =
           (keys < to && (to - keys - 1) * rows + 1 < window) || (keys < late && (late - keys - 1) * rows + 1 < window);
+      if (!causal)
+        seen |= (keys > to && (keys - to - 1) * rows + 1 < window) ||
+                (keys > late && (keys - late - 1) * rows + 1 < window);
       passed += !own && seen;
     }
   return passed;
@@ -226,7 +229,7 @@ static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
   if (attr && attr->layout && attr->layout->n % (2 * context) == 0)
     return zp_times(elements / 2 * (grad ? 2 : 1), stretches_of_pattern(p->v->arena, attr->layout, context));
   if (attr && attr->window)
-    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window));
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window, attr->causal));
   elements = zp_times(elements, grad ? 2 * context : context);
   return attr && attr->causal ? elements / 4 * 3 : elements;
 }

@@ -139,7 +139,9 @@ TABLE = [
     ring("llama", 6, recompute="selective"),          # more rounds than buffers
     ring("llama", 2, tensor=3, sequence=True),
     ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    ring("both_ways", 3, data=2, zero=1, microbatch=2, more=DROPS),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2, more={**DROPS, "model.window": 3}),  # over stretches of 2 positions
+    by_keys("both_ways", 2, more={"model.S": 16, "model.window": 6}),
+    ring("both_ways", 2, microbatch=2, more={"model.S": 16, "model.window": 3}),
     ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
     ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
