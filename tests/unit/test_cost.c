@@ -262,6 +262,34 @@ Test(cost, windows_pass_on_what_they_reach) {
     }
 }
 
+/* A pattern of all causal blocks is causal attention: ranks do as much in every round, and 3 of 4 halves are sent. With
+ * one half of another rank's keys that only the first rank sees, it has most. */
+Test(cost, patterns_pass_on_what_they_have) {
+  enum { MOST = 6, BLOCK = 16 };
+  for (int ranks = 2; ranks <= MOST; ranks++) {
+    int all = 2 * ranks, calls;
+    double pairs[4 * MOST * MOST] = {0}, whole = BLOCK * BLOCK;
+    for (int q = 0; q < all; q++)
+      for (int k = 0; k <= q; k++) pairs[q * all + k] = q == k ? whole / 2 : whole;
+    zp_ring ring = {.ranks = ranks, .rows = BLOCK, .pairs = pairs, .half_elements = 7, .causal = true};
+    cr_assert_eq(zp_ring_elements(&ring), 7 * 3 * ranks * (ranks - 1) / 2);
+    for (int round = 0; round < ranks; round++) {
+      zp_ring_round r = zp_ring_round_of(&ring, round);
+      cr_assert_float_eq(r.share, 1.0 / ranks, 1e-12);
+      cr_assert_eq(r.elements, round == 0 ? 0 : 2 * 7);
+    }
+    cr_assert_float_eq(zp_pattern_share(pairs, ranks, &calls), 1.0 / ranks, 1e-12);
+    cr_assert_eq(calls, all + 1);
+    for (int i = 0; i < all * all; i++) pairs[i] = i / all == i % all ? whole : 0;
+    pairs[1] = whole; /* the first stretch sees the second, which the next rank has */
+    cr_assert_eq(zp_ring_elements(&ring), 7);
+    cr_assert_float_eq(zp_pattern_share(pairs, ranks, &calls), 3.0 / (all + 1), 1e-12);
+    cr_assert_eq(calls, 3);
+    cr_assert_eq(zp_ring_round_of(&ring, ranks - 1).elements, 7);
+    cr_assert_float_eq(zp_ring_round_of(&ring, 0).share, 2.0 / 3, 1e-12);
+  }
+}
+
 /* ---- whole programs ---- */
 
 typedef struct priced {
