@@ -198,7 +198,8 @@ static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window, boo
   return passed;
 }
 
-/* The same of a pattern, block by block: a rank gets stretches with a block that some head of its own blocks sees. */
+/* Stretches passed in a pattern, block by block: a rank gets stretches with a block that some head of its own blocks
+ * sees. */
 static int64_t stretches_of_pattern(zp_arena *arena, const zp_layout *layout, int64_t ranks) {
   int64_t all = 2 * ranks, blocks = layout->n / all, passed = 0;
   bool *wanted = ZP_NEW_ARRAY(arena, bool, (size_t)(ranks * all));

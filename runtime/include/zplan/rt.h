@@ -210,7 +210,7 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
  * with its values, and its log-sum-exps in `real`, in backward the queries twice more; in backward its keys with its
  * values. */
 #define ZPR_MERGE_ALIGN 16
-/* Of block-sparse attention whose positions are cut into stretches: the layout of what a stretch of queries sees of one
+/* Block-sparse attention whose positions are cut into stretches: the layout of what a stretch of queries sees of one
  * of keys, by both; NULL: nothing. */
 typedef const zpk_layout *const zpr_pattern;
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, const zpr_pattern *pattern, void *scratch);

@@ -67,7 +67,7 @@ typedef struct zp_ring_round {
   double share;
 } zp_ring_round;
 zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
-/* Of a pattern: which share of all pairs the rank sees that sees most, between how many pairs of stretches. */
+/* Which share of all pairs of a pattern the rank sees that sees most, between how many pairs of stretches. */
 double zp_pattern_share(const double *pairs, int64_t ranks, int *calls);
 
 typedef struct zp_step {
