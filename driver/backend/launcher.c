@@ -125,8 +125,7 @@ static bool ask(char *line, size_t size) {
   return pid > 0 && in;
 }
 
-/* "mpirun.openmpi (OpenRTE) 4.1.4", "mpirun (Open MPI) 5.0.7": where the version begins. NULL: another program's line.
- */
+/* Where the version begins in "mpirun.openmpi (OpenRTE) 4.1.4", "mpirun (Open MPI) 5.0.7"; NULL: nowhere. */
 static const char *version_in(const char *line) {
   static const char *const names[] = {"(OpenRTE) ", "(Open MPI) "};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
