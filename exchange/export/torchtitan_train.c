@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Precision, optimizer, learning rate and checkpoints as arguments of torchtitan (components/optimizer, lr_scheduler).
- */
+/* Precision, optimizer, learning rate and checkpoints as arguments of torchtitan (components/). */
 #include "torchtitan.h"
 
 #define OPTIMIZER "optimizer.param_groups.0.optimizer_kwargs."

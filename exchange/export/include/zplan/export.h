@@ -11,10 +11,10 @@
 /* One list for enum, the word on the command line, the program's name, the ending of its file, the program that a .dz
  * file is planned for, and what it makes. */
 /* clang-format off */
-#define ZP_EXPORTS(X)                                                                                                  \
-  X(DEEPSPEED,  "deepspeed",  "DeepSpeed",   "json",   ZP_TRAINER_DEEPSPEED, "the configuration file of DeepSpeed")     \
-  X(MEGATRON,   "megatron",   "Megatron-LM", "sh",     ZP_TRAINER_MEGATRON,  "the arguments of Megatron-LM")            \
-  X(TORCHTITAN, "torchtitan", "torchtitan",  "sh",     ZP_TRAINER_FSDP,      "the arguments of torchtitan")             \
+#define ZP_EXPORTS(X)                                                                                      \
+  X(DEEPSPEED,  "deepspeed",  "DeepSpeed",   "json",   ZP_TRAINER_DEEPSPEED, "its configuration file")     \
+  X(MEGATRON,   "megatron",   "Megatron-LM", "sh",     ZP_TRAINER_MEGATRON,  "its arguments")              \
+  X(TORCHTITAN, "torchtitan", "torchtitan",  "sh",     ZP_TRAINER_FSDP,      "its arguments")              \
   X(SLURM,      "slurm",      "Slurm",       "sbatch", ZP_TRAINER_NONE,      "a batch script for sbatch")
 /* clang-format on */
 typedef enum zp_export_format {
