@@ -312,7 +312,7 @@ void zp_price_variant_again(zp_search_cache *s, const zp_choice *choice, int var
     members[n] = zp_lower_again(s->arena, find_of_mode(s, known, mode, 0)->lowered, NULL);
     zp_price_links(members[n++], &s->machine, &s->groups.data[known->groups].link, links);
   }
-  s->work += ZP_PRICED_AGAIN_WORK;
+  s->work += n * ZP_VARIANT_WORK; /* as if they were made: budgets do not depend on what is known */
   *v = (zp_variant){.fine = known->fine, .modes = known->modes, .lowered = members[n - 1]};
   zp_measure_units(s, v, members, n);
 }

@@ -53,7 +53,6 @@
   X(ZP_POLISH_PART, 4, "1 / work of the search", "then of the best plan's decisions alone, where a gap is left")       \
   X(ZP_LEAST_POLISH_WORK, 240000, "units of work", "for that, however little the search did")                          \
   X(ZP_VARIANT_WORK, 300, "units of work", "making procedures takes as long as laying out so many stages")             \
-  X(ZP_PRICED_AGAIN_WORK, 50, "units of work", "the same of pricing their exchanges on other links")                   \
   X(ZP_ACTIONS_A_UNIT, 25, "simulated actions", "take as long as a unit of work: laying out a stage")                  \
   X(ZP_LOSS_ROWS_CPU, 256, "tokens", "of a chunk of the loss: products with more rows are as fast")                    \
   X(ZP_LOSS_ROWS_GPU, 1024, "tokens", "of a chunk of the loss: the weight's gradient is read and written for each")    \
