@@ -32,6 +32,10 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
 /* 32nds of a byte that it keeps of each weight of such products, besides the weight: the most that a device of the
  * cluster wants. software may be NULL: 0. */
 int zp_software_weight_32nds(const zp_software *software);
+/* Are trained weights of such products kept as these casts alone, by the plan? software may be NULL: no. */
+bool zp_software_casts_alone(const zp_software *software, const zp_train *train, const zp_choice *choice);
+/* Bytes of a weight on the device, at least, whatever the plan. software may be NULL. */
+int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes);
 /* Bytes of an activation [rows][cols] as such products read it for a weight's gradient, whose scales are along the
  * rows, scales included. */
 int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols);
