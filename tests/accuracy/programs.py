@@ -190,6 +190,26 @@ def check_offload(tally, folder):
     tally.check("permitted on CPU ranks", ran.status == 0 and "Z0628" in ran.err, ran.tail())
 
 
+def check_casts(tally, folder):
+    """Weights of products in 8 bits are kept as casts alone where Megatron-LM can, and the export says so; gradients have the type of the profile."""
+    plan = 'tensor = 1  pipeline = 1  data = 8  zero = %d  cut = "layer"  recompute = "none"  microbatch = 1'
+    products = 12 * 256 * 256 * 4  # queries, keys, values, output, and two of four times the width, of four layers
+    stage = {}
+    for name, zero, words in (("alone", 1, ()), ("in 16 bits, too", 1, ("--set", "product_weights=bf16")), ("without ZeRO", 0, ())):
+        path = write(folder, "casts%d" % zero, plan % zero, node="dgx_b200", precision="mixed_mxfp8")
+        file = os.path.join(folder, "casts.json")
+        stage[name] = plan_of(path, "--for", "megatron", "-o", file, *words).get("stages", [{}])[0].get("memory", {})
+        script = harness.zplan("export", "megatron", file).out
+        flags = [flag in script for flag in ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag")]
+        tally.check("casts %s: export" % name, flags == [name == "alone"] * 2 and "--fp8-recipe mxfp8" in script, script[-200:])
+        tally.check("casts %s: verify" % name, harness.zplan("verify", file).status == 0, "")
+    for name, more in (("in 16 bits, too", 2), ("without ZeRO", 2)):
+        got = stage[name].get("weights", 0) - stage["alone"].get("weights", 0)
+        tally.check("casts %s" % name, abs(got - more * products) < 4096, "%d bytes more, %d wanted" % (got, more * products))
+    half = plan_of(os.path.join(folder, "casts1.dz"), "--for", "megatron-bridge").get("stages", [{}])[0].get("memory", {})
+    tally.check("gradients in 16 bits", 2 * half.get("gradients", 0) == stage["alone"].get("gradients", -1), str(half))
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -199,6 +219,7 @@ def main():
         check_words(tally, folder)
         check_space(tally, folder)
         check_offload(tally, folder)
+        check_casts(tally, folder)
     return tally.finish()
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published layouts against our own plans for the same program: for every cell of Megatron-Bridge's table (model, system, GPUs, batch, precision) that has
 experts, context ranks or fewer than 16 bits, the step that the cost model predicts for the layout that was published, for the best of all, and for the
-best with that ZeRO stage, all for Megatron-LM (`--for megatron`).
+best with that ZeRO stage, all for the program that ran them (`--for megatron-bridge`).
 
 usage: published_layouts.py [TABLE...]       default: tests/data/expert_runs_bridge.csv
 
@@ -78,7 +78,7 @@ def settings(row):
 
 def step_of(path, pins):
     words = [word for key, value in pins.items() for word in ("--set", "%s=%s" % (key, value))]
-    ran = harness.zplan(path, "--for", "megatron", "--gap", "2%", "-o", path + ".json", "--force", *words)
+    ran = harness.zplan(path, "--for", "megatron-bridge", "--gap", "2%", "-o", path + ".json", "--force", *words)
     if ran.status != 0:
         return None, " ".join(ran.err.split())[:90]
     with open(path + ".json", encoding="utf-8") as file:
