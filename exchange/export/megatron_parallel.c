@@ -126,9 +126,10 @@ static void put_saved_offload(zp_megatron *m) {
   if (home.tier != ZP_TIER_HOST) return;
   bool whole = e->choice->pipeline > 1 || zp_export_recompute(e) != ZP_RECOMPUTE_NONE || home.eighths >= 8;
   if (whole)
-    zp_export_refuse(e, "--set 'offload[activations]=none'",
-                     "activations on the host: Megatron-LM offloads those of some layers, without a pipeline and without "
-                     "recomputation");
+    zp_export_refuse(
+        e, "--set 'offload[activations]=none'",
+        "activations on the host: Megatron-LM offloads those of some layers, without a pipeline and without "
+        "recomputation");
   else
     PUT_INT(SAVED_OFFLOAD, (m->gpt->layers * home.eighths + 7) / 8);
 }
@@ -142,8 +143,8 @@ static void put_offload(zp_megatron *m) {
     bool can = s == ZP_STATE_OPTIMIZER || s == ZP_STATE_ACTIVATIONS;
     if (home.tier == ZP_TIER_DEVICE || (can && home.tier == ZP_TIER_HOST)) continue;
     zp_export_refuse(e, zp_format(e->arena, "--set 'offload[%s]=none'", zp_state_name(s)),
-                     "%s on %s: Megatron-LM offloads the optimizer and activations, to the host alone", zp_state_name(s),
-                     zp_tier_name(home.tier));
+                     "%s on %s: Megatron-LM offloads the optimizer and activations, to the host alone",
+                     zp_state_name(s), zp_tier_name(home.tier));
   }
   zp_home optimizer = c->home[ZP_STATE_OPTIMIZER];
   if (optimizer.tier != ZP_TIER_HOST) return;

@@ -124,7 +124,7 @@ static int64_t ring(const facts *f, zp_state state, bool shards) {
   return shards ? 1 + !f->v->spec->cluster.node.device.is_cpu : 0;
 }
 
-/* Of the weights that have casts to 8 or 4 bits, those that the rank keeps without 16 bits. Data ranks share the
+/* Weights that the rank keeps as casts to 8 or 4 bits, without 16 bits. Data ranks share the
  * optimizer's state then; with ZeRO 3 the weights, too. */
 static int64_t casts_alone(const facts *f) {
   const zp_choice *c = &f->v->choice;

@@ -173,7 +173,8 @@ Test(validate_software, recipes_of_devices) {
   }
 }
 
-/* Casts stand alone where ranks share the optimizer's state and it is on the device; with delayed scaling elsewhere, too. */
+/* Casts stand alone where ranks share the optimizer's state and it is on the device; with delayed scaling elsewhere,
+ * too. */
 Test(validate_software, casts_stand_alone_where_the_program_can) {
   static const struct {
     const char *program, *recipe;

@@ -192,8 +192,7 @@ static void pin_saved(megatron *m, int64_t pipeline) {
   launch *l = m->l;
   int64_t layers = megatron_int(m, F_SAVED_OFFLOAD, 0);
   if (layers < 1) return;
-  if (pipeline > 1)
-    megatron_clash(m, F_PIPELINE, F_SAVED_OFFLOAD, "activations are offloaded without a pipeline");
+  if (pipeline > 1) megatron_clash(m, F_PIPELINE, F_SAVED_OFFLOAD, "activations are offloaded without a pipeline");
   if (megatron_has(m, F_RECOMPUTE) || megatron_has(m, F_RECOMPUTE_OLD))
     megatron_clash(m, megatron_has(m, F_RECOMPUTE) ? F_RECOMPUTE : F_RECOMPUTE_OLD, F_SAVED_OFFLOAD,
                    "activations are offloaded without recomputation");
