@@ -106,8 +106,9 @@ int zp_software_weight_32nds(const zp_software *software) { return software ? so
 bool zp_software_casts_alone(const zp_software *software, const zp_train *train, const zp_choice *choice) {
   assert(train && choice);
   bool on_device = choice->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE;
-  return zp_software_weight_32nds(software) > 0 && software->casts_alone && !train->bf16_weights &&
-         zp_shards_state(choice) && (on_device || train->precision == ZP_PREC_MIXED_FP8_DELAYED);
+  bool can = zp_shards_state(choice) && (on_device || train->precision == ZP_PREC_MIXED_FP8_DELAYED);
+  if (zp_shards_gradients(choice)) can &= train->precision != ZP_PREC_MIXED_NVFP4;
+  return can && zp_software_weight_32nds(software) > 0 && software->casts_alone && !train->bf16_weights;
 }
 
 int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes) {

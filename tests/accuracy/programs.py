@@ -210,6 +210,24 @@ def check_casts(tally, folder):
     tally.check("gradients in 16 bits", 2 * half.get("gradients", 0) == stage["alone"].get("gradients", -1), str(half))
 
 
+def check_saved(tally, folder):
+    """Megatron-LM's activations go to the host where memory asks for it, as whole layers of the export; without stages and recomputation alone."""
+    path = write(folder, "saved", 'tensor = 1  pipeline = 1  data = 8  microbatch = 8  recompute = "none"  cut = "layer"  offload[activations] in ["none", "cpu"]',
+                 size=(1024, 32, 8), batch=64)
+    share = 80 * plan_of(path, "--for", "megatron").get("estimate", {}).get("peak_bytes", 0) / 80e9
+    file = os.path.join(folder, "saved.json")
+    plan = plan_of(path, "--for", "megatron", "--set", "memory <= %.1f%%" % share, "-o", file)
+    eighths = plan.get("offload", {}).get("activations", {}).get("eighths", 0)
+    tally.check("activations on the host", 0 < eighths < 8, str(plan.get("offload", plan.get("error"))))
+    script = harness.zplan("export", "megatron", file).out
+    tally.check("layers of the export", "--cpu-offloading-num-layers %d\n" % (4 * eighths) in script, script[-300:])  # of 32
+    tally.check("activations on the host: verify", harness.zplan("verify", file).status == 0, "")
+    for name, pins, said in (("stages", ("pipeline=2", "data=4"), "without a pipeline"), ("recomputation", ("recompute=full",), "not in the program")):
+        more = [word for one in (*pins, "offload[activations]=cpu") for word in ("--set", one)]
+        ran = harness.zplan(path, "--for", "megatron", *more)
+        tally.check("activations on the host with " + name, ran.status == 3 and said in words(ran.err), ran.tail())
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -220,6 +238,7 @@ def main():
         check_space(tally, folder)
         check_offload(tally, folder)
         check_casts(tally, folder)
+        check_saved(tally, folder)
     return tally.finish()
 
 

@@ -190,6 +190,8 @@ Test(validate_software, casts_stand_alone_where_the_program_can) {
               {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 0, ZP_TIER_HOST, false, 1},
               {"megatron", "fp8", ZP_PREC_MIXED_FP8_DELAYED, 1, 0, ZP_TIER_HOST, true, 1},
               {"megatron-bridge", "mxfp8", ZP_PREC_MIXED_MXFP8, 1, 0, ZP_TIER_DEVICE, true, 2},
+              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, true, 1},
+              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 3, 0, ZP_TIER_DEVICE, false, 1},
               {"megatron-core-2025", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, false, 2},
               {"megatron", "bf16", ZP_PREC_MIXED_BF16, 1, 0, ZP_TIER_DEVICE, false, 2}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

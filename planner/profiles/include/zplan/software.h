@@ -19,6 +19,8 @@ const char *zp_software_name(const zp_software *software);
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
 /* Whether experts of the program take the tokens that come, where the model drops none. software may be NULL. */
 bool zp_software_dropless(const zp_software *software);
+/* Whether CUDA graphs launch whole iterations of the program. software may be NULL. */
+bool zp_software_launches_whole(const zp_software *software);
 /* Whether all devices of the cluster can send a token once to each node of its experts: sm_90 and later (DeepEP,
  * README: Hopper; opened). */
 bool zp_software_has_nodes(const zp_cluster *cluster);
