@@ -41,6 +41,7 @@ PLANS = (
     KEYS,
     RING,
     ("tests/diff/windows.dz", "--ranks", "4", "--set", "context=4", "--set", "context_by=ring", "--set", "zero=1"),
+    ("tests/diff/patterns.dz", "--ranks", "2", "--set", "context=2", "--set", "context_by=ring"),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")

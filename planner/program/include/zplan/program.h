@@ -53,11 +53,13 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
 
 /* Attention in a ring of context ranks. */
 typedef struct zp_ring {
-  int64_t ranks, rows, window; /* rows: positions of a stretch, of which a rank has two */
-  int64_t half_elements;       /* keys and values of a stretch, of all samples */
+  int64_t rows, window;  /* rows: positions of a stretch, of which a rank has two */
+  int64_t half_elements; /* keys and values of a stretch, of all samples */
+  const double *pairs;   /* of a pattern: zp_layout_between of all stretches */
+  int ranks;             /* 0: by keys, nothing is passed on */
   bool causal;
 } zp_ring;
-/* comm_elements of a forward step: with a window what all ranks send together, else those of an exchange. */
+/* comm_elements of a forward step: in windows and patterns what all ranks send together, else those of an exchange. */
 int64_t zp_ring_elements(const zp_ring *ring);
 /* What a rank receives in a round, at most, and which share of its work it does in it, at least. */
 typedef struct zp_ring_round {
@@ -65,6 +67,8 @@ typedef struct zp_ring_round {
   double share;
 } zp_ring_round;
 zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
+/* Which share of all pairs of a pattern the rank sees that sees most, between how many pairs of stretches. */
+double zp_pattern_share(const double *pairs, int64_t ranks, int *calls);
 
 typedef struct zp_step {
   zp_op op;
