@@ -38,7 +38,7 @@ static long number_before(const char *from, const char *what) {
   return strtol(at, NULL, 10);
 }
 
-/* Of attention, of the end of a step, of layers. The first three: also in f64. */
+/* Kernels of attention, of the end of a step, of layers. The first three: also in f64. */
 /* clang-format off */
 static const char *const kernels[] = {
     "zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv", "zpd_attention_stretch",
