@@ -136,7 +136,7 @@ static pairs pairs_of_tile(const walk *w, int set, int64_t first) {
   return (pairs){(double)(seen * w->warp_rows * w->part), (double)(steps * w->tile.step * w->tile.rows)};
 }
 
-/* Of one tile with all heads of a group, the first of which has this set, of `sets` that heads take in turns. */
+/* Pairs of one tile with all heads of a group. Heads take `sets` sets in turns, and the first one has this set. */
 static pairs pairs_of_group(const walk *w, int set, int sets, int64_t group, int64_t first) {
   pairs all = {0};
   int64_t heads = sets > 1 ? group : 1, alike = group / heads;

@@ -110,7 +110,7 @@ static void note_seconds(const zp_search_cache *s, zp_runnable *one, const zp_va
   one->work_s = work_to_count(s, v);
 }
 
-/* The same procedures of groups of the same size on other links, if they were measured; at: their place in the list. */
+/* Procedures of groups of equal size on other links, if they were measured; at: their place in the list. */
 static const zp_runnable *find_elsewhere(const zp_search_cache *s, const zp_choice *smallest, int at) {
   const zp_tensor_groups *groups = &s->groups.data[zp_find_groups(s, smallest->tensor)];
   if (!zp_may_price_again(s) || !zp_choice_exchanges(smallest) || s->in_chunks) return NULL;
