@@ -54,9 +54,9 @@ def export(tally, folder, program, zero, ending):
 def start_ranks(command, port):
     """Two processes with the variables of torch.distributed; [(status, last lines)]."""
     import concurrent.futures
-    # Compiled operations of the program are not for quick_cxx.sh, which the harness names for trainers.
+    # Operations that the program compiles, once and for minutes, are not for quick_cxx.sh, which the harness names for trainers.
     common = {"CC": "cc", "CXX": "c++", "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    start = lambda rank: harness.run([sys.executable, *command], timeout=600, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    start = lambda rank: harness.run([sys.executable, *command], timeout=1800, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
     with concurrent.futures.ThreadPoolExecutor(RANKS) as pool:
         return list(pool.map(start, range(RANKS)))
 
