@@ -136,22 +136,65 @@ static pairs pairs_of_tile(const walk *w, int set, int64_t first) {
   return (pairs){(double)(seen * w->warp_rows * w->part), (double)(steps * w->tile.step * w->tile.rows)};
 }
 
-/* Pairs, of one sample, of the blocks whose first query head has this set, of `sets` that heads take in turns. */
+/* Pairs of one tile with all heads of a group. Heads take `sets` sets in turns, and the first one has this set. */
+static pairs pairs_of_group(const walk *w, int set, int sets, int64_t group, int64_t first) {
+  pairs all = {0};
+  int64_t heads = sets > 1 ? group : 1, alike = group / heads;
+  for (int64_t h = 0; h < heads; h++) {
+    pairs p = pairs_of_tile(w, (int)((set + h) % sets), first);
+    all.computed += (double)alike * p.computed;
+    all.waited += (double)alike * p.waited;
+  }
+  return all;
+}
+
+/* Tiles from .. end - 1 of dense attention, of which each differs from the one before by as much. One tile on, all
+ * positions move by its rows, which are whole parts, units and steps, unless an end of the samples cuts a window or
+ * the tile short. */
+typedef struct tile_range {
+  int64_t from, end;
+} tile_range;
+static tile_range regular_tiles(const walk *w) {
+  const zp_attention_shape *s = w->shape;
+  int64_t rows = w->tile.rows;
+  if (s->layout || rows % w->part || rows % w->unit || rows % w->tile.step) return (tile_range){0, 0};
+  int64_t end = (tiled(w) - s->window) / rows, from = ceil_div(s->window, rows);
+  return end - from > 2 ? (tile_range){from, end} : (tile_range){0, 0};
+}
+
+static void add_tiles(zp_attention_walk *sum, const pairs *tiles, const pairs *longest, double blocks) {
+  sum->flop += blocks * tiles->computed;
+  sum->waited_flop += blocks * tiles->waited;
+  sum->longest_flop = fmax(sum->longest_flop, longest->waited);
+}
+
+/* An arithmetic series: numbers of pairs are whole, so the sum is that of the tiles one by one. */
+static double series(double first, double second, double n) { return n * first + (second - first) * (n * (n - 1) / 2); }
+
+static void add_regular(zp_attention_walk *sum, const pairs *first, const pairs *second, double n, double blocks) {
+  pairs all = {series(first->computed, second->computed, n), series(first->waited, second->waited, n)},
+        longest = {0, fmax(first->waited, first->waited + (n - 1) * (second->waited - first->waited))};
+  add_tiles(sum, &all, &longest, blocks);
+}
+
+/* Pairs, of one sample, of the blocks whose first query head has this set. */
 static void add_blocks(const walk *w, int set, int sets, zp_attention_walk *sum) {
   const zp_attention_shape *s = w->shape;
-  int64_t group = w->over_queries ? s->heads / s->kv_heads : 1, blocks = 0;
+  int64_t group = w->over_queries ? s->heads / s->kv_heads : 1, blocks = 0, rows = w->tile.rows;
   int64_t from = s->layout ? zp_layout_longest(s->layout, s->heads).first_head : 0;
   for (int64_t h = from; h < from + s->heads; h += group) blocks += h % sets == set;
-  for (int64_t first = 0; first < tiled(w) && blocks > 0; first += w->tile.rows) {
-    pairs all = {0};
-    for (int64_t h = 0; h < group; h++) {
-      pairs p = pairs_of_tile(w, (int)((set + h) % sets), first);
-      all.computed += p.computed;
-      all.waited += p.waited;
+  if (blocks == 0) return;
+  tile_range regular = regular_tiles(w);
+  for (int64_t tile = 0; tile * rows < tiled(w);) {
+    pairs all = pairs_of_group(w, set, sets, group, tile * rows);
+    if (tile == regular.from && regular.end > tile) {
+      pairs next = pairs_of_group(w, set, sets, group, (tile + 1) * rows);
+      add_regular(sum, &all, &next, (double)(regular.end - tile), (double)blocks);
+      tile = regular.end;
+    } else {
+      add_tiles(sum, &all, &all, (double)blocks);
+      tile++;
     }
-    sum->flop += (double)blocks * all.computed;
-    sum->waited_flop += (double)blocks * all.waited;
-    sum->longest_flop = fmax(sum->longest_flop, all.waited);
   }
 }
 

@@ -44,19 +44,22 @@ static bool overlap_in_time(const entry *a, const entry *b) {
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-/* The lowest offset where buffer e fits alongside the ones already placed. */
-static int64_t first_fit(const entry *placed, int n_placed, const entry *e) {
+/* The lowest offset where buffer e fits alongside the ones already placed, which stand in the order of their begin. */
+static int64_t first_fit(entry *const *placed, int n_placed, const entry *e) {
   int64_t offset = 0;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int i = 0; i < n_placed; i++) {
-      const entry *o = &placed[i];
-      if (!overlap_in_time(o, e) || offset >= o->end || o->begin >= offset + e->bytes) continue;
-      offset = zp_round_up(o->end, ZP_ALIGN_BYTES);
-      moved = true;
-    }
+  for (int i = 0; i < n_placed; i++) {
+    const entry *o = placed[i];
+    if (!overlap_in_time(o, e)) continue;
+    if (o->begin >= offset + e->bytes) break;
+    if (offset < o->end) offset = zp_round_up(o->end, ZP_ALIGN_BYTES);
   }
   return offset;
+}
+
+static void insert(entry **placed, int n_placed, entry *e) {
+  int at = n_placed;
+  for (; at > 0 && placed[at - 1]->begin > e->begin; at--) placed[at] = placed[at - 1];
+  placed[at] = e;
 }
 
 void zp_color_transients(zp_arena *arena, zp_procedure *p) {
@@ -70,11 +73,13 @@ void zp_color_transients(zp_arena *arena, zp_procedure *p) {
           (entry){b, buffer->tensor < 0, buffer->bytes, buffer->first_step, buffer->last_step, .begin = 0, .end = 0};
   }
   qsort(entries, (size_t)n, sizeof *entries, by_size);
+  entry **placed = ZP_NEW_ARRAY(arena, entry *, n + 1);
   p->transient_bytes = 0;
   for (int i = 0; i < n; i++) {
     entry *e = &entries[i];
-    e->begin = p->buffers.data[e->buffer].offset = first_fit(entries, i, e);
+    e->begin = p->buffers.data[e->buffer].offset = first_fit(placed, i, e);
     e->end = e->begin + e->bytes;
+    insert(placed, i, e);
     if (p->transient_bytes < e->end) p->transient_bytes = e->end;
   }
 }

@@ -121,6 +121,19 @@ Test(own_gpu, walks_in_windows_are_counted_pair_by_pair) {
       }
 }
 
+/* More tiles than the ends of samples cut short: the others are added up as a series. */
+Test(own_gpu, walks_over_many_tiles_are_counted_pair_by_pair) {
+  static const int64_t windows[] = {0, 65, 130};
+  for (int h = 0; h < N_HEADS; h++)
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+      for (int causal = 0; causal < 2; causal++) {
+        zp_attention_shape s = {1, 4, 2, 770, heads[h], heads[h], 2, causal, NULL, windows[i], 0, false};
+        char what[64];
+        snprintf(what, sizeof what, "770 positions in windows of %d, heads of %d", (int)s.window, (int)s.head);
+        check_walk(&s, what);
+      }
+}
+
 Test(own_gpu, sparse_walks_are_counted_pair_by_pair) {
   zp_arena *arena = zp_arena_new("test");
   static const zp_sparse patterns[] = {

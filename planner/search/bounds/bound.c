@@ -541,10 +541,12 @@ static double longest_share(const zp_variant *v, int stages) {
   return longest;
 }
 
-double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
-  const zp_variant *v = zp_variant_of(s, point);
-  const zp_choice *c = &point->choice;
-  double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
-  double all = (double)zp_microbatches(s->in->spec, c) * longest;
+double zp_bound_work_of(const zp_search_cache *s, const zp_choice *choice, const zp_variant *v, double work_s) {
+  double longest = fmax(work_s / choice->pipeline, longest_share(v, choice->pipeline));
+  double all = (double)zp_microbatches(s->in->spec, choice) * longest;
   return zp_bound_below(fmax(all, v->all_s.input));
+}
+
+double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
+  return zp_bound_work_of(s, &point->choice, zp_variant_of(s, point), point->work_s);
 }

@@ -13,6 +13,8 @@ double zp_least_message(zp_search_cache *s, const zp_point *point);
 double zp_bound(zp_search_cache *s, const zp_point *point);
 /* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
 double zp_bound_work(const zp_search_cache *s, const zp_point *point);
+/* zp_bound_work for the degrees and micro-batch of a choice that runs a variant, whose units take work_s together. */
+double zp_bound_work_of(const zp_search_cache *s, const zp_choice *choice, const zp_variant *v, double work_s);
 /* Bound of a point's micro-batches alone, wherever its state is. */
 double zp_bound_microbatches(zp_search_cache *s, const zp_point *point);
 /* Bound of a point's micro-batches with what moves alongside them: with more state off the device never less, but for

@@ -24,93 +24,147 @@ static zp_mode_set modes_of(const zp_search_cache *s, const zp_choice *choice) {
   return pinned ? pinned : zp_allowed_modes(s->in, choice->tensor, choice->sequence, &excluded);
 }
 
-static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
-  zp_point point;
-  zp_mode_set modes = modes_of(s, &choice);
-  if (modes && zp_measure_point(s, &choice, modes, &point))
-    zp_push(s->arena, &all->least, point.variant);
-  else if (modes)
-    all->why_none = zp_limit_allows(&s->in->constraints->cut, 0) ? ZP_REJECT_SPLIT : ZP_REJECT_CUT;
-}
-
-/* With the loss at once and in chunks, layers whole and in parts. In the space of chunks that nobody named, those with
- * the loss at once: they stand for it until degrees are known that may fit (turn_to_chunks). */
-static void measure_losses(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
+/* Layers whole and in parts. */
+static void list_cuts(zp_search_cache *s, zp_runnable like, zp_runnables *all) {
   const zp_limit *cut = &s->in->constraints->cut;
   bool layers = zp_limit_allows(cut, 0), inside = zp_limit_allows(cut, 1) && (s->in->pieces || !layers);
-  int chunks = s->in_chunks ? 1 : zp_next_loss_chunks(s, &choice, 0);
+  if (layers) zp_push(s->arena, &all->of, like);
+  like.fine = true;
+  if (inside) zp_push(s->arena, &all->of, like);
+}
+
+/* With the loss at once and in chunks. In the space of chunks that nobody named, those with the loss at once: they
+ * stand for it until degrees are known that may fit (turn_to_chunks). */
+static void list_losses(zp_search_cache *s, const zp_choice *choice, zp_runnables *all) {
+  zp_runnable like = {.microbatch = choice->microbatch, .context_by = choice->context_by, .sequence = choice->sequence};
+  int chunks = s->in_chunks ? 1 : zp_next_loss_chunks(s, choice, 0);
   if (chunks == 0 && s->in->constraints->loss_chunks.set) {
     zp_explain_loss_chunks(s);
     all->why_none = ZP_REJECT_SPLIT;
   }
-  for (; chunks > 0; chunks = s->in_chunks ? 0 : zp_next_loss_chunks(s, &choice, chunks)) {
-    choice.loss_chunks = chunks > 1 ? chunks : 0;
-    choice.fine = false;
-    if (layers) measure(s, choice, all);
-    choice.fine = true;
-    if (inside) measure(s, choice, all);
+  for (; chunks > 0; chunks = s->in_chunks ? 0 : zp_next_loss_chunks(s, choice, chunks)) {
+    like.loss_chunks = chunks > 1 ? chunks : 0;
+    list_cuts(s, like, all);
   }
 }
 
-static void measure_sequence(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
+static void list_sequence(zp_search_cache *s, zp_choice choice, zp_runnables *all) {
   const zp_constraints *c = s->in->constraints;
   for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
     if (all->why_none == ZP_REJECT_BATCH) all->why_none = ZP_REJECT_CONSTRAINT;
     if (!zp_search_considers(s->in, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
     choice.sequence = sequence;
-    measure_losses(s, choice, all);
+    list_losses(s, &choice, all);
   }
 }
 
-/* What tensor groups, and the expert groups of the choice, can run among the current ranks. */
-static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
+/* What tensor groups, and the expert and context groups of the choice, can run. Nothing is measured yet. */
+static zp_runnables *list_runnables(zp_search_cache *s, zp_choice choice) {
   const zp_constraints *c = s->in->constraints;
-  zp_runnable all = {.why_none = ZP_REJECT_BATCH};
+  zp_runnables *all = ZP_NEW(s->arena, zp_runnables);
+  all->why_none = ZP_REJECT_BATCH;
   int64_t batch = s->in->spec->train.batch;
   for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
-    if (!zp_may_grow(s, ZP_GROW_MORE, 0)) {
-      all.incomplete = true;
-      break;
-    }
     choice.microbatch = b;
     for (int by = zp_context_ranks(&choice) > 1 ? ZP_BY_RING : ZP_BY_HEADS; by >= 0;
          by--) { /* why heads cannot be is said last */
       if (!zp_may_exchange(s->in->spec, &choice, (zp_context_by)by)) continue;
       choice.context_by = (zp_context_by)by;
-      measure_sequence(s, choice, &all);
+      list_sequence(s, choice, all);
     }
   }
   return all;
 }
 
-/* Without expert and context groups: other numbers of the same tensor groups ask for the same. */
-static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
-  int index = zp_use_groups(s, tensor);
-  if (!s->groups.data[index].measured) {
-    zp_runnable all = measure_all(s, (zp_choice){.tensor = tensor, .pipeline = 1, .data = 1});
-    s->groups.data[index].measured = !all.incomplete;
-    s->groups.data[index].all = all;
-  }
-  return &s->groups.data[index].all;
-}
-
 /* What variants are made for: degrees and rank orders whose expert groups are on equal links ask for the same. On
  * several node types nothing is remembered, because ranks between those of a group count, too. */
-static zp_runnable of_expert_groups(zp_search_cache *s, const zp_choice *choice) {
-  if (zp_has_types(s)) return measure_all(s, *choice);
+static zp_runnables *find_runnables(zp_search_cache *s, const zp_choice *choice) {
+  bool exchanges = zp_choice_exchanges(choice);
+  if (exchanges && zp_has_types(s)) return list_runnables(s, *choice);
   int index = zp_use_groups(s, choice->tensor);
-  zp_expert_runnable known = {.expert = zp_expert_ranks(choice),
-                              .context = zp_context_ranks(choice),
-                              .links = *zp_links_of_exchanges(s, choice)};
-  for (int i = s->groups.data[index].experts.len - 1; i >= 0; i--) {
-    const zp_expert_runnable *e = &s->groups.data[index].experts.data[i];
-    if (e->expert == known.expert && e->context == known.context && zp_same_links(&e->links, &known.links))
-      return e->all;
+  zp_known_runnables known = {
+      .expert = zp_expert_ranks(choice), .context = zp_context_ranks(choice), .in_chunks = s->in_chunks};
+  if (exchanges) known.links = *zp_links_of_exchanges(s, choice);
+  for (int i = s->groups.data[index].runnables.len - 1; i >= 0; i--) {
+    const zp_known_runnables *k = &s->groups.data[index].runnables.data[i];
+    if (k->expert == known.expert && k->context == known.context && k->in_chunks == known.in_chunks &&
+        (!exchanges || zp_same_links(&k->links, &known.links)))
+      return k->all;
   }
-  known.all = measure_all(s, *choice);
-  if (!known.all.incomplete) zp_push(s->arena, &s->groups.data[index].experts, known);
+  known.all = list_runnables(s, *choice);
+  zp_push(s->arena, &s->groups.data[index].runnables, known);
   return known.all;
+}
+
+/* No plan with the loss in chunks is faster than the units without it: chunks change the unit that has the loss alone,
+ * and it takes some time. The last segment has the loss. */
+static double work_to_count(const zp_search_cache *s, const zp_variant *v) {
+  return v->all_s.work - (s->in_chunks ? v->unit_s[v->lowered->pieces->n_whole - 1] : 0);
+}
+
+static void note_seconds(const zp_search_cache *s, zp_runnable *one, const zp_variant *v) {
+  one->all_s = v->all_s;
+  one->longest_s = v->longest_s;
+  one->unit_s = v->unit_s;
+  one->work_s = work_to_count(s, v);
+}
+
+/* Procedures of groups of equal size on other links, if they were measured; at: their place in the list. */
+static const zp_runnable *find_elsewhere(const zp_search_cache *s, const zp_choice *smallest, int at) {
+  const zp_tensor_groups *groups = &s->groups.data[zp_find_groups(s, smallest->tensor)];
+  if (!zp_may_price_again(s) || !zp_choice_exchanges(smallest) || s->in_chunks) return NULL;
+  for (int i = 0; i < groups->runnables.len; i++) {
+    const zp_known_runnables *k = &groups->runnables.data[i];
+    if (k->expert == zp_expert_ranks(smallest) && k->context == zp_context_ranks(smallest) && !k->in_chunks &&
+        k->all->of.data[at].measured)
+      return &k->all->of.data[at];
+  }
+  return NULL;
+}
+
+/* Variants for most links never run: of those that are lowered for other links only the seconds are kept. */
+static void measure_again(zp_search_cache *s, const zp_choice *smallest, const zp_runnable *known, zp_runnable *one) {
+  one->variant = known->variant;
+  if (known->variant < 0) return;
+  zp_variant v;
+  int n = one->fine ? 0 : s->variants.data[known->variant].lowered->pieces->n_whole;
+  double *unit_s = n ? ZP_NEW_ARRAY(s->arena, double, n) : NULL;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  zp_price_variant_again(s, smallest, known->variant, &v);
+  note_seconds(s, one, &v);
+  for (int i = 0; i < n; i++) unit_s[i] = v.unit_s[i];
+  one->unit_s = unit_s;
+  one->elsewhere = true;
+  zp_arena_rewind(s->arena, mark);
+}
+
+/* smallest: the degrees that ask for it. Without expert and context groups others of the same tensor groups get the
+ * same. */
+static void measure(zp_search_cache *s, const zp_choice *smallest, zp_runnables *all, int at) {
+  zp_runnable *one = &all->of.data[at];
+  const zp_runnable *known = find_elsewhere(s, smallest, at);
+  zp_choice choice = {.tensor = smallest->tensor, .pipeline = 1, .data = 1};
+  if (zp_choice_exchanges(smallest)) choice = *smallest;
+  memset(choice.home, 0, sizeof choice.home);
+  choice.zero = 0;
+  choice.context_by = one->context_by;
+  choice.microbatch = one->microbatch;
+  choice.sequence = one->sequence;
+  choice.loss_chunks = one->loss_chunks;
+  choice.fine = one->fine;
+  zp_point point;
+  zp_mode_set modes = modes_of(s, &choice);
+  one->measured = true;
+  one->variant = -1;
+  if (known) {
+    measure_again(s, smallest, known, one);
+  } else if (modes && zp_measure_point(s, &choice, modes, &point)) {
+    one->variant = point.variant;
+    note_seconds(s, one, zp_variant_of(s, &point));
+  }
+  if (one->variant < 0 && modes)
+    all->why_none = zp_limit_allows(&s->in->constraints->cut, 0) ? ZP_REJECT_SPLIT : ZP_REJECT_CUT;
 }
 
 /* ---- bounds ---- */
@@ -129,7 +183,7 @@ static bool is_too_wide(const zp_search_cache *s, int tensor) {
 
 /* What degrees have so far: the least bound, and why there is none. */
 typedef struct findings {
-  bool incomplete;          /* of some procedures nothing is known: see zp_runnable */
+  bool incomplete;          /* the search came near its memory budget: of some procedures nothing is known */
   double bound_s, cutoff_s; /* cutoff: as zp_search_progress has it */
   zp_rejection why;
   bool short_of_host; /* some would fit with more host memory */
@@ -155,61 +209,67 @@ static bool turn_to_chunks(zp_search_cache *s, zp_point *point, findings *found)
   return false;
 }
 
-/* No plan of the point with the loss in chunks is faster: chunks change the unit that has the loss alone, and it takes
- * some time. The last segment has the loss. */
-static double bound_in_chunks(const zp_search_cache *s, const zp_point *point) {
-  const zp_variant *v = zp_variant_of(s, point);
-  double others = v->all_s.work - v->unit_s[v->lowered->pieces->n_whole - 1];
-  double all = (double)zp_microbatches(s->in->spec, &point->choice) * others / point->choice.pipeline;
-  return all * (1 - ZP_BOUND_SLACK);
+/* The degrees may be had with procedures that can be lowered. What cannot beat the plans that are known, because a
+ * stage has the mean of their work, has no other bound. */
+static void consider_variant(zp_search_cache *s, zp_degrees *d, zp_point point, const zp_runnable *one,
+                             findings *found) {
+  double share_s = (double)zp_microbatches(s->in->spec, &point.choice) * one->work_s / d->pipeline,
+         bound_s = share_s * (1 - ZP_BOUND_SLACK);
+  if (bound_s >= found->cutoff_s) {
+    found->why = ZP_REJECT_NONE;
+    found->bound_s = fmin(found->bound_s, bound_s);
+    return;
+  }
+  if (s->in_chunks && !turn_to_chunks(s, &point, found)) return;
+  found->why = ZP_REJECT_NONE;
+  point.work_s = zp_variant_of(s, &point)->all_s.work;
+  int64_t bytes = zp_memory_floor(s, &point);
+  if (bytes < d->floor_bytes) d->floor_bytes = bytes;
+  zp_rejection why = zp_refuse_floor(s, &point);
+  found->short_of_host |= why == ZP_REJECT_HOST;
+  if (why != ZP_REJECT_NONE) return;
+  if (one->elsewhere) {
+    zp_variant here = *zp_variant_of(s, &point);
+    here.all_s = one->all_s;
+    here.longest_s = one->longest_s;
+    here.unit_s = one->unit_s;
+    found->bound_s = fmin(found->bound_s, zp_bound_work_of(s, &point.choice, &here, one->all_s.work));
+  } else {
+    found->bound_s = fmin(found->bound_s, zp_bound_work(s, &point));
+  }
+  d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
 }
 
 /* The degrees may be had with any of these procedures. */
-static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
-                     findings *found) {
-  if (found->why == ZP_REJECT_BATCH && !all->least.len) found->why = all->why_none;
-  found->incomplete |= all->incomplete;
+static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, zp_runnables *all, findings *found) {
   int64_t samples = s->in->spec->train.batch / zp_replicas(smallest);
-  for (int i = 0; i < all->least.len; i++) {
-    zp_point point = {.choice = *smallest, .variant = all->least.data[i]};
-    const zp_variant *v = zp_variant_of(s, &point);
-    int64_t units = v->lowered->n_units;
-    if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->in->constraints->cut, 0)))
-      continue;
-    if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
-    if (d->pipeline > units) continue;
-    point.choice.microbatch = v->microbatch;
-    if (s->in_chunks) {
-      double bound_s = bound_in_chunks(s, &point);
-      if (bound_s >= found->cutoff_s) { /* not worth lowering */
-        found->why = ZP_REJECT_NONE;
-        found->bound_s = fmin(found->bound_s, bound_s);
-        continue;
-      }
-      if (!turn_to_chunks(s, &point, found)) continue;
+  bool divides = all->of.len == 0, lowered = false, layers = zp_limit_allows(&s->in->constraints->cut, 0);
+  for (int i = 0; i < all->of.len; i++) {
+    zp_runnable *one = &all->of.data[i];
+    if (samples % one->microbatch || (one->fine && d->pipeline == 1 && layers)) continue;
+    divides = true;
+    if (!one->measured && !zp_may_grow(s, ZP_GROW_MORE, 0)) {
+      found->incomplete = true;
+      return;
     }
-    found->why = ZP_REJECT_NONE;
-    point.work_s = zp_variant_of(s, &point)->all_s.work;
-    int64_t bytes = zp_memory_floor(s, &point);
-    if (bytes < d->floor_bytes) d->floor_bytes = bytes;
-    zp_rejection why = zp_refuse_floor(s, &point);
-    found->short_of_host |= why == ZP_REJECT_HOST;
-    if (why != ZP_REJECT_NONE) continue;
-    found->bound_s = fmin(found->bound_s, zp_bound_work(s, &point));
-    d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
+    if (!one->measured) measure(s, smallest, all, i);
+    if (one->variant < 0) continue;
+    lowered = true;
+    if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
+    zp_point point = {.choice = *smallest, .variant = one->variant};
+    if (d->pipeline > zp_point_units(s, &point)) continue;
+    point.choice.microbatch = one->microbatch;
+    consider_variant(s, d, point, one, found);
   }
+  if (found->why == ZP_REJECT_BATCH && divides && !lowered) found->why = all->why_none;
 }
 
 /* Prices of expert groups depend on the rank order, those without do not. */
 static void consider_orders(zp_search_cache *s, zp_degrees *d, zp_choice choice, findings *found) {
-  if (d->expert == 1 && d->context == 1) {
-    consider(s, d, &choice, of_groups(s, d->tensor), found);
-    return;
-  }
-  for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1) && !found->incomplete; order++) {
+  bool one = d->pipeline == 1 || (d->expert == 1 && d->context == 1);
+  for (int order = 0; order < (one ? 1 : ZP_ORDER_COUNT) && !found->incomplete; order++) {
     choice.order = (zp_rank_order)order;
-    zp_runnable all = of_expert_groups(s, &choice);
-    consider(s, d, &choice, &all, found);
+    consider(s, d, &choice, find_runnables(s, &choice), found);
   }
 }
 
@@ -243,7 +303,8 @@ bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *d) {
 void zp_open_groups(zp_search_progress *progress, const zp_degrees *open) {
   assert(open->expert == 0);
   const zp_limit *limit = &progress->in->constraints->expert;
-  for (int expert = 1; expert <= open->data; expert++) {
+  int most = progress->s->in_chunks ? 1 : open->data; /* with expert groups the loss is made at once (losses.c) */
+  for (int expert = 1; expert <= most; expert++) {
     if (open->data % expert) continue;
     const char *refused = zp_shard_refuse_experts(progress->s->arena, progress->in->spec->model, open->tensor, expert);
     if (refused && !limit->set) continue;

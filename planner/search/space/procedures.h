@@ -40,6 +40,11 @@ bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point);
 int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
 /* The links of the choice's expert and context groups. Several node types: of all of them. */
 const zp_exchange_links *zp_links_of_exchanges(zp_search_cache *s, const zp_choice *choice);
+/* May variants of groups on other links be priced again by their exchanges alone? */
+bool zp_may_price_again(const zp_search_cache *s);
+/* What a variant takes on the links of the choice, which has expert or context groups: all that zp_measure_units fills
+ * in, in *v, from s->arena. It is no variant of the search. Requires: zp_may_price_again. */
+void zp_price_variant_again(zp_search_cache *s, const zp_choice *choice, int variant, zp_variant *v);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
 

@@ -3,6 +3,7 @@
  * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
  * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
  * point names is the least of all types. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
 #include "procedures.h"
@@ -293,4 +294,25 @@ const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *c) {
     stages[stage] = zp_mixed_variant(s, first, rest, zp_choice_layers(c, stage))->lowered;
   }
   return stages;
+}
+
+/* ---- on other links ---- */
+
+/* Several node types: every price may differ. Other programs' prices are not sums of steps. */
+bool zp_may_price_again(const zp_search_cache *s) { return !zp_has_types(s) && !s->machine.cluster->software; }
+
+void zp_price_variant_again(zp_search_cache *s, const zp_choice *choice, int variant, zp_variant *v) {
+  assert(zp_may_price_again(s) && zp_choice_exchanges(choice));
+  const zp_variant *known = &s->variants.data[variant];
+  const zp_exchange_links *links = zp_links_of_exchanges(s, choice);
+  zp_lowered *members[ZP_MOST_MODES];
+  int n = 0;
+  for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    if (!(known->modes & zp_set_of_mode(mode))) continue;
+    members[n] = zp_lower_again(s->arena, find_of_mode(s, known, mode, 0)->lowered, NULL);
+    zp_price_links(members[n++], &s->machine, &s->groups.data[known->groups].link, links);
+  }
+  s->work += n * ZP_VARIANT_WORK; /* as if they were made: budgets do not depend on what is known */
+  *v = (zp_variant){.fine = known->fine, .modes = known->modes, .lowered = members[n - 1]};
+  zp_measure_units(s, v, members, n);
 }

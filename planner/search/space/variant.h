@@ -73,20 +73,32 @@ typedef struct zp_sharding_try {
   zp_flat *elements_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
 } zp_sharding_try;
 
-/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are
- * none. */
+/* Procedures that some groups may run, in all modes together. They are made when degrees ask for them whose samples the
+ * micro-batch divides: most never are. */
 typedef struct zp_runnable {
-  zp_ints least;
-  zp_rejection why_none;
-  bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
+  int64_t microbatch;
+  zp_context_by context_by;
+  bool sequence, fine;
+  int loss_chunks; /* of a choice */
+  bool measured;   /* all below is known */
+  int variant;     /* index; -1: cannot be lowered */
+  bool elsewhere;  /* the variant is of groups on other links: what it takes on these is */
+  zp_part_seconds all_s;
+  double longest_s, *unit_s; /* unit_s: NULL where layers are in parts */
+  double work_s;             /* of all its units; in the space of the loss in chunks, of those without the loss */
 } zp_runnable;
+typedef struct zp_runnables {
+  ZP_VEC(zp_runnable) of; /* of every micro-batch, sequence and loss, layers whole and in parts */
+  zp_rejection why_none;  /* why none of those that were measured can be lowered, or why there are none */
+} zp_runnables;
 
-/* zp_runnable of tensor groups with expert and context groups of one size on the same links, in a plain cluster. */
-typedef struct zp_expert_runnable {
+/* zp_runnables of tensor groups with expert and context groups of one size on the same links, in a plain cluster. */
+typedef struct zp_known_runnables {
   int expert, context;
-  zp_exchange_links links;
-  zp_runnable all;
-} zp_expert_runnable;
+  bool in_chunks;          /* of the space of the loss in chunks */
+  zp_exchange_links links; /* of more than one */
+  zp_runnables *all;
+} zp_known_runnables;
 
 /* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
  * same procedures and prices where these are equal. */
@@ -95,10 +107,8 @@ typedef struct zp_tensor_groups {
   int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
   zp_machine machine;
   zp_group_link link;
-  ZP_VEC(zp_sharding_try) shardings;  /* made on demand */
-  bool measured;                      /* the next is known */
-  zp_runnable all;                    /* without expert groups */
-  ZP_VEC(zp_expert_runnable) experts; /* with them */
+  ZP_VEC(zp_sharding_try) shardings;    /* made on demand */
+  ZP_VEC(zp_known_runnables) runnables; /* the same */
 } zp_tensor_groups;
 
 #endif
