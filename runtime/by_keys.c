@@ -2,8 +2,10 @@
 /* A context rank that has keys and values of all positions. Of 2 n equal stretches of a sample, rank r of n has number
  * 2 n - 1 - r, then r: together as much of causal attention as every rank. Gathered keys stand in the order of the
  * ranks' first stretches, then of their second ones: 2 n - 1 ... n, then 0 ... n - 1. So what comes before a stretch is
- * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. */
+ * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. In a window,
+ * with dropout and of documents every pair of stretches has calls (pairs.c), what is not seen has none. */
 #include <assert.h>
+#include "pairs.h"
 #include "state.h"
 
 typedef struct halves {
@@ -25,17 +27,23 @@ static void move_operands(const zpr *c, int64_t row, int n, const void *const *f
   for (int i = 0; i < n; i++) to[i] = (const char *)from[i] + row * step[i] * zpk_bytes(c->program->dtype);
 }
 
-void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples) {
-  assert(call->n_sums == 0 && call->rows % (2 * samples) == 0);
-  halves x = halves_of(c, call->rows / samples);
+void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t shares) {
+  assert(call->n_sums == 0 && call->rows % samples == 0 && (shares == 1 || shares == c->program->tensor));
+  int64_t rows = call->rows / samples, begin = shares > 1 ? c->t * rows : 0;
+  halves x = halves_of(c, rows * shares);
   const void *in[MOST_OPERANDS], *out[MOST_OPERANDS];
   zpr_rows_call stretch = *call;
-  stretch.rows = x.rows;
   stretch.in = in, stretch.out = (void *const *)(void *)out;
-  for (int64_t s = 0; s < 2 * samples; s++) {
-    stretch.first = zpr_positions_part(c, (int)(s % 2)) * x.rows;
-    move_operands(c, s * x.rows - stretch.first, call->n_in, call->in, call->in_step, in);
-    move_operands(c, s * x.rows - stretch.first, call->n_out, (const void *const *)call->out, call->out_ld, out);
+  for (int64_t s = 0; s < 2 * samples; s++) { /* rows from .. to - 1 of the rank's positions are of this half */
+    int64_t half = s % 2 * x.rows, from = half > begin ? half : begin;
+    int64_t to = half + x.rows < begin + rows ? half + x.rows : begin + rows;
+    if (from >= to) continue;
+    stretch.rows = to - from;
+    stretch.first = zpr_positions_part(c, (int)(s % 2)) * x.rows + from - half;
+    stretch.first_sample = call->first_sample + s / 2;
+    int64_t row = s / 2 * rows + from - begin - stretch.first;
+    move_operands(c, row, call->n_in, call->in, call->in_step, in);
+    move_operands(c, row, call->n_out, (const void *const *)call->out, call->out_ld, out);
     zpr_rows(c, &stretch);
   }
 }
@@ -83,17 +91,78 @@ static pair keys_before(const halves *x, int64_t b, int h) {
   return (pair){(2 * b + h) * x->rows, (2 * b * x->ranks + at) * x->rows, n * x->rows, false};
 }
 
-static int64_t aligned(int64_t bytes) { return (bytes + ZPR_MERGE_ALIGN - 1) / ZPR_MERGE_ALIGN * ZPR_MERGE_ALIGN; }
+/* ---- by pairs of stretches ---- */
+
+/* Sums are of one sample's queries. */
+static zpr_pairs pairs_of(zpr *c, const zpk_attention_args *a, char *scratch, bool grad) {
+  assert(a->k_ld == a->v_ld);
+  zpr_pairs x = zpr_pairs_of(c, a);
+  x.sums = zpr_take_scratch(&scratch, a->S * x.queries * x.real);
+  x.part = zpr_take_scratch(&scratch, x.rows * x.queries * x.elem);
+  if (!grad) x.part_lse = zpr_take_scratch(&scratch, x.rows * a->H * x.real);
+  zpr_take_call_scratch(&x, &scratch, grad);
+  return x;
+}
+
+static zpr_key_rows gathered(const zpr_pairs *x, const zpr_call *call, int64_t owner, int64_t b) {
+  const zpk_attention_args *a = x->a;
+  int64_t row = (2 * b * x->ranks + call->half * x->ranks + owner) * x->rows + call->key;
+  return (zpr_key_rows){.k = zpr_row_of(x, a->k, row, a->k_ld),
+                        .v = zpr_row_of(x, a->v, row, a->v_ld),
+                        .ld = a->k_ld,
+                        .dk = a->dk ? zpr_row_of(x, a->dk, row, a->dk_ld) : NULL,
+                        .dv = a->dv ? zpr_row_of(x, a->dv, row, a->dv_ld) : NULL,
+                        .d_ld = a->dk_ld};
+}
+
+static void pairs_of_sample(const zpr_pairs *x, int64_t b, bool grad) {
+  for (int64_t i = 0; i < x->ranks; i++) {
+    int64_t owner = (x->me + i) % x->ranks;
+    zpr_call list[ZPR_MOST_CALLS];
+    int n = zpr_calls_by_pairs(x, b, owner, list);
+    for (int j = 0; j < n; j++) {
+      zpr_key_rows keys = gathered(x, &list[j], owner, b);
+      if (grad)
+        zpr_meet_grad(x, &list[j], b, list[j].query, &keys, false);
+      else
+        zpr_meet(x, &list[j], b, list[j].query, &keys);
+    }
+  }
+}
+
+static void attend_by_pairs(zpr *c, const zpk_attention_args *a, char *scratch) {
+  zpr_pairs x = pairs_of(c, a, scratch, false);
+  for (int64_t b = 0; b < a->B; b++) {
+    pairs_of_sample(&x, b, false);
+    zpr_put_sums(&x, a->S, moved(c, a->o, b * a->S, a->o_ld), a->o_ld);
+  }
+}
+
+static void grad_by_pairs(zpr *c, const zpk_attention_args *a, char *scratch) {
+  zpr_pairs x = pairs_of(c, a, scratch, true);
+  zpr_zero(c, a->dk, a->B * a->keys * a->dk_ld * x.elem);
+  zpr_zero(c, a->dv, a->B * a->keys * a->dv_ld * x.elem);
+  for (int64_t b = 0; b < a->B; b++) {
+    pairs_of_sample(&x, b, true);
+    zpr_put_sums(&x, a->S, moved(c, a->dq, b * a->S, a->dq_ld), a->dq_ld);
+  }
+}
+
+/* ---- all before a stretch at once ---- */
 
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *a, void *scratch) {
-  assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->window && !a->lengths && !a->documents);
+  assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->lengths);
+  if (zpr_goes_by_pairs(a)) {
+    attend_by_pairs(c, a, scratch);
+    return;
+  }
   if (!a->causal) {
     zpr_attention(c, a);
     return;
   }
   halves x = halves_of(c, a->S);
   int64_t cols = a->H * a->hd;
-  char *other_lse = (char *)scratch + aligned(x.rows * cols * zpk_bytes(c->program->dtype));
+  char *other_lse = (char *)scratch + zpr_merge_aligned(x.rows * cols * zpk_bytes(c->program->dtype));
   for (int64_t s = 0; s < 2 * a->B; s++) {
     pair before = keys_before(&x, s / 2, (int)(s % 2));
     zpk_attention_args own = args_of(c, a, &x, own_keys(&x, s / 2, (int)(s % 2)));
@@ -146,19 +215,23 @@ static void half_grad(zpr *c, const zpk_attention_args *a, const halves *x, int6
 }
 
 void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *a, void *scratch) {
-  assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->window && !a->lengths && !a->documents);
+  assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->lengths);
   assert(a->dk_ld == a->G * a->hd && a->dv_ld == a->dk_ld);
+  if (zpr_goes_by_pairs(a)) {
+    grad_by_pairs(c, a, scratch);
+    return;
+  }
   if (!a->causal) {
     zpr_attention_grad(c, a);
     return;
   }
   halves x = halves_of(c, a->S);
   int64_t elem = zpk_bytes(c->program->dtype), cols = a->G * a->hd, half = x.ranks * x.rows;
-  char *keys = (char *)scratch + aligned(x.rows * a->H * a->hd * elem);
+  char *keys = (char *)scratch + zpr_merge_aligned(x.rows * a->H * a->hd * elem);
   for (int64_t b = 0; b < a->B; b++) {
     second_half second = {.first = (2 * b + 1) * half, .rows = (x.me + 1) * x.rows};
     second.dk = keys + (half - second.rows) * cols * elem;
-    second.dv = keys + aligned(half * cols * elem) + (half - second.rows) * cols * elem;
+    second.dv = keys + zpr_merge_aligned(half * cols * elem) + (half - second.rows) * cols * elem;
     zpr_zero(c, moved(c, a->dk, 2 * b * half, cols), x.me * x.rows * cols * elem); /* nobody here sees them */
     zpr_zero(c, moved(c, a->dv, 2 * b * half, cols), x.me * x.rows * cols * elem);
     for (int h = 0; h < 2; h++) half_grad(c, a, &x, b, h, scratch, &second);

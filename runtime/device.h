@@ -98,6 +98,8 @@ void zpr_messages_begin(zpr *c);
  * later finds them there. On a GPU the host does not wait for work that still reads those of the batch before. */
 int32_t *zpr_tokens_open(zpr *c, int32_t *place, int64_t count);
 void zpr_tokens_close(zpr *c);
+/* What the host has of the last batch, from a place among its inputs on. */
+const int32_t *zpr_tokens_on_host(const zpr *c, const int32_t *place);
 
 /* ---- points in time (profile.c) ---- */
 /* Room for `n` points between two calls of zpr_points_read; 0: they are not needed any more. */

@@ -5,7 +5,8 @@
 #
 #   tests/run.sh [--no-dev] [--quick] [--whole]        a line a part: checks, seconds, and seconds of processor time
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests. It has those of the runtime and its
-#                 kernels at one commit, the compiler's at the next; with --whole both
+#                 kernels at one commit, those of generated code at the next, those of front end and planner at the third; with
+#                 --whole all
 #     --quick     fewer layouts: every value of every axis once
 #     --whole     whole tables of trainings; otherwise a sixth by turns, and every value of every setting (support/trainings.py);
 #                 whole unit tests; otherwise of those that take long a sixth by turns (tests/CMakeLists.txt)
@@ -53,8 +54,12 @@ python3() { exec "$python" "$@"; }
 # Whose turn it is follows from the commit, so that what failed fails again.
 commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
 export ZPLAN_TURN=$((commits % turns))/$turns
-sanitized=runtime # and the other half when a turn comes again, so that what takes turns is seen with sanitizers, too
-[ $(((commits / turns + commits) % 2)) -eq 0 ] || sanitized=compiler
+# And the next third when a turn comes again, so that what takes turns is seen with sanitizers, too.
+case $(((commits / turns + commits) % 3)) in
+0) sanitized=runtime ;;
+1) sanitized=codegen ;;
+*) sanitized=planner ;;
+esac
 [ "$turns" -gt 1 ] || sanitized=all
 
 rm -f "$logs"/*.counts
@@ -207,9 +212,9 @@ take_parts() {
 # What runs alongside the list, one after the other: the build with sanitizers and its tests; then what is left of the list.
 run_dev() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
-  inputs=build/dev/zplan
-  [ $sanitized != runtime ] || inputs=build/release/zplan
-  part 'build dev' in_background build dev zplan_half -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
+  inputs=build/release/zplan
+  case $sanitized in codegen | all) inputs=build/dev/zplan ;; esac
+  part 'build dev' in_background build dev zplan_third -DZPLAN_TESTS_ONCE=OFF -DZPLAN_UB_MESSAGES=OFF && part 'unit dev' in_background unit dev 2 &&
     ZPLAN=$root/$inputs part 'damaged inputs' in_background python3 tests/fuzz/inputs.py --seconds 4
   take_parts
 }

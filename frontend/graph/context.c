@@ -8,7 +8,8 @@
  * share of the capacity; only the balancing loss counts the choices of whole samples.
  * By keys, queries stay where they are, and keys and values of all positions are gathered as one head (Llama 3, arXiv
  * 2407.21783, section 3.3.2). So that causal ranks compute alike, a sample is cut into twice as many stretches as there
- * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; `parts` says so to what follows positions.
+ * are ranks, of which rank r has the stretch 2 parts - 1 - r, then r; `parts` says so to what follows positions, as
+ * rotary embeddings and dropout do.
  * In a ring they have the same stretches, and keys and values are passed on while attention computes (arXiv
  * 2310.01889): attention has its own ones as operands. */
 #include <assert.h>
@@ -152,21 +153,19 @@ static int heads_of(divider *d, const zp_node *near, int tensor, int64_t heads) 
 static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->parts ? heads / d->parts : 1; }
 
 /* What no call for two stretches of queries has; NULL: nothing. */
-static const char *asks_positions(const divider *d, const zp_node *node) {
+static const char *asks_positions(const zp_node *node) {
   const zp_op_attr *attr = &node->attr;
-  return attr->sparse                                             ? "a pattern"
-         : attr->window && (d->by != ZP_BY_RING || !attr->causal) ? "a window"
-         : attr->alibi_heads                                      ? "ALiBi"
-         : attr->rate > 0                                         ? "dropout"
-         : zp_attention_lengths(node) >= 0                        ? "lengths"
-         : zp_attention_documents(node) >= 0                      ? "documents"
-                                                                  : NULL;
+  return attr->sparse                      ? "a pattern"
+         : attr->window && !attr->causal   ? "a window both ways"
+         : attr->alibi_heads               ? "ALiBi"
+         : zp_attention_lengths(node) >= 0 ? "lengths"
+                                           : NULL;
 }
 
 /* The rank's queries see keys and values of all positions, in the order of stretches that ranks have. */
 static bool add_attention_to_keys(divider *d, const zp_node *node) {
   zp_node copy = *node;
-  const char *asks = asks_positions(d, node);
+  const char *asks = asks_positions(node);
   if (asks)
     return refuse(d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)",
                                zp_context_by_name(d->by), asks, node->name));
@@ -176,6 +175,7 @@ static bool add_attention_to_keys(divider *d, const zp_node *node) {
     if (!heads_divide(d, node, tensor, d->parts)) return false;
     zp_push(d->to->arena, &copy.in, i == 0 || d->by == ZP_BY_RING ? tensor : heads_of(d, node, tensor, 1));
   }
+  if (zp_attention_documents(node) >= 0) zp_push(d->to->arena, &copy.in, zp_attention_documents(node));
   copy.attr.parts = d->parts;
   copy.attr.ring = d->by == ZP_BY_RING;
   zp_graph_add_node(d->to, copy);
@@ -381,10 +381,8 @@ static bool keeps_positions(const zp_node *node) {
 }
 
 static bool add_rows(divider *d, const zp_node *node) {
+  zp_node copy = *node;
   bool some = false;
-  if (d->by && node->op == ZP_OP_DROPOUT && node->attr.rate > 0)
-    return refuse(d, zp_format(d->to->arena, "context by %s does not go with dropout (`%s`)", zp_context_by_name(d->by),
-                               node->name));
   if (!keeps_positions(node))
     return refuse(d, zp_format(d->to->arena, "context does not divide `%s` (%s), which mixes positions", node->name,
                                zp_op_name(node->op)));
@@ -400,7 +398,8 @@ static bool add_rows(divider *d, const zp_node *node) {
     some = true;
   }
   if (!some) return refuse(d, zp_format(d->to->arena, "`%s` is made of parameters alone", node->name));
-  zp_graph_add_node(d->to, *node);
+  if (d->by && node->op == ZP_OP_DROPOUT && node->attr.rate > 0) copy.attr.parts = d->parts; /* it numbers positions */
+  zp_graph_add_node(d->to, copy);
   for (int i = 0; i < node->out.len; i++)
     if (!divide(d, node->out.data[i])) return false;
   return true;

@@ -47,11 +47,21 @@ static bool pairs_agree(const fuse_pass *pass, int ga, int gb) {
   return !a || !b || (a->head_size == b->head_size && a->interleaved == b->interleaved);
 }
 
-/* Ranks over which the positions of a sample are spread that a group's rope turns: such a rope stays alone, because it
- * is called for one stretch of positions after the other. 1: it has none. */
+/* Ranks over which the positions of a sample are spread that a group's rope turns or dropout numbers: such a node stays
+ * alone, because it is called for one stretch of positions after the other. 1: it has none. */
 static int64_t spread_of(const fuse_pass *pass, int group) {
-  const zp_op_attr *rope = rope_of(pass, group);
-  return rope && rope->parts > 1 ? rope->parts : 1;
+  for (int m = group; m < pass->n; m++) {
+    const zp_node *node = &pass->graph->nodes.data[m];
+    bool knows = node->op == ZP_OP_ROPE || node->op == ZP_OP_DROPOUT;
+    if (pass->group[m] == group && knows && node->attr.parts > 1) return node->attr.parts;
+  }
+  return 1;
+}
+
+/* All ranks' rows of a sample; those of a tensor rank may be a share of them. */
+static int64_t rows_of_sample(const fuse_pass *pass, int group, const zp_tensor *rows, int64_t here) {
+  int64_t spread = spread_of(pass, group);
+  return spread > 1 && rows->split_dim == 1 ? rows->full_dim * spread : here * spread;
 }
 
 /* Norms of heads have other rows than all else, so they stay alone. */
@@ -208,7 +218,7 @@ static zp_node fused_node(const fuse_pass *pass, int group) {
   const zp_tensor *rows = result_of(pass, group);
   zp_node node = {.op = ZP_OP_FUSED, .fused = ZP_NEW(pass->arena, zp_fused)};
   zp_fused_set_rows(node.fused, rows, row_parts_of(pass, group));
-  node.fused->rows_per_sample *= spread_of(pass, group);
+  node.fused->rows_per_sample = rows_of_sample(pass, group, rows, node.fused->rows_per_sample);
   int *value = ZP_NEW_ARRAY(pass->arena, int, pass->graph->tensors.len);
   collect_inputs(pass, group, &node, value);
   collect_ops(pass, group, &node, value);

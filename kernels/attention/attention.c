@@ -45,8 +45,9 @@ static int64_t document_at(const zpk_attention_args *args, int64_t b, int64_t fi
   return end - first;
 }
 
+/* 0: samples have no document, as stretches after the last one. */
 static int64_t longest_document(const zpk_attention_args *args) {
-  int64_t longest = 1;
+  int64_t longest = 0;
   for (int64_t b = 0; b < args->B; b++)
     for (int64_t first = 0, n; first < args->S && (n = document_at(args, b, first)) > 0; first += n)
       if (n > longest) longest = n;
@@ -60,6 +61,7 @@ int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   for (int64_t b = 0; args->lengths && b < args->B; b++)
     if (args->lengths[b] > longest) longest = args->lengths[b];
   int64_t planned = backward ? args->S : keys, rows = args->keys ? args->S : longest;
+  if (longest == 0) return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward);
   return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward) -
          zpk_attention_workspace(args->dtype, backward ? rows : longest, args->hd, group, backward) +
          unwritten_by(args, rows, backward);
@@ -105,6 +107,10 @@ static void clear_rest(const zpk_attention_args *args, int64_t b, int64_t g, int
 
 /* ---- tasks ---- */
 
+static int64_t moved_on(const zpk_attention_dropout *drop, int64_t position, int64_t rows) {
+  return drop->turned ? position - rows : position + rows;
+}
+
 /* Positions first .. first + length - 1 of sample b as a sample of their own. */
 static zpk_attention_args one_part(const zpk_attention_args *args, int64_t b, int64_t first, int64_t length) {
   zpk_attention_args one = *args;
@@ -122,7 +128,8 @@ static zpk_attention_args one_part(const zpk_attention_args *args, int64_t b, in
   one.lse = (char *)one.lse + query * one.H * real;
   if (one.bias_sums) one.bias_sums = (char *)one.bias_sums + b * one.H * one.buckets * real;
   one.dropout.first_sample += b;
-  one.dropout.first = first;
+  one.dropout.first_query = moved_on(&args->dropout, args->dropout.first_query, first);
+  one.dropout.first_key = moved_on(&args->dropout, args->dropout.first_key, first);
   one.B = 1;
   *(one.keys ? &one.keys : &one.S) = length;
   one.lengths = one.documents = NULL;

@@ -17,16 +17,17 @@ static inline void philox_groups(uint32_t word[4][DRAWS], uint32_t key0, uint32_
     }
 }
 
-/* A document may begin in the middle of a group. kept[j]: does query `query` of head h keep key `key` + j, j < BLOCK?
- * All ones or 0. */
+/* A document may begin in the middle of a group, and keys may stand in the opposite order, where the last ones of a
+ * block may have no positions. kept[j]: does query `query` of head h keep key `key` + j, j < BLOCK? All ones or 0. */
 static void draw_keys(const zpk_attention_args *args, int64_t b, int64_t h, int64_t query, int64_t key,
                       uint32_t kept[BLOCK]) {
   const zpk_attention_dropout *drop = &args->dropout;
-  int64_t element = zpk_attention_element(drop, args->first_head + h, query, key), past = element % 4;
+  int64_t first = drop->turned ? key + BLOCK - 1 : key; /* the one with the lowest position */
+  int64_t element = zpk_attention_element(drop, args->first_head + h, query, first), past = ((element % 4) + 4) % 4;
   uint32_t word[4][DRAWS], threshold = zpk_keep_threshold(drop->rate), drawn[4 * DRAWS];
   assert(past + BLOCK <= 4 * DRAWS);
   for (int i = 0; i < DRAWS; i++) {
-    word[0][i] = (uint32_t)(element / 4 + i);
+    word[0][i] = (uint32_t)((element - past) / 4 + i);
     word[1][i] = (uint32_t)(drop->stream << 16 | drop->instance);
     word[2][i] = (uint32_t)(drop->first_sample + b);
     word[3][i] = (uint32_t)drop->step;
@@ -35,4 +36,5 @@ static void draw_keys(const zpk_attention_args *args, int64_t b, int64_t h, int6
   for (int i = 0; i < DRAWS; i++)
     for (int w = 0; w < 4; w++) drawn[4 * i + w] = word[w][i] >= threshold ? UINT32_MAX : 0;
   memcpy(kept, drawn + past, BLOCK * sizeof *kept);
+  for (int j = 0; drop->turned && j < BLOCK; j++) kept[j] = drawn[past + BLOCK - 1 - j];
 }

@@ -117,35 +117,65 @@ static double rounds_s(const own *o, const zp_step *step, zp_attention_shape sha
   return seconds + zp_cost_memory_bound(o->machine, merged, 0);
 }
 
+/* Calls of pairs of stretches, added up. */
+typedef struct pair_calls {
+  const own *o;
+  bool backward;
+  double seconds, rows; /* rows: of queries */
+  zp_kernel_work work;
+} pair_calls;
+
+/* One call of a sample, so many times a sample. */
+static void add_calls(pair_calls *x, const zp_attention_shape *shape, double times) {
+  zp_kernel_work one;
+  double samples = (double)x->o->lowered->microbatch;
+  if (shape->sequence <= 0 || (!shape->causal && shape->keys <= 0)) return;
+  x->seconds += times * zp_cost_tensor_attention(x->o->machine, shape, x->backward, &one);
+  x->work.kernel = one.kernel, x->work.launches += (int)(times * one.launches * samples);
+  x->work.flop += times * one.flop, x->work.bytes += times * one.bytes;
+  x->rows += times * (double)shape->sequence * samples;
+}
+
 /* In a window the rank in the middle computes most: its stretches are neighbours, and all before them are seen that the
  * window reaches. Of these some are rectangles, of the last two what is left of rectangles are triangles. */
-static double window_rounds_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
-  const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);
-  int64_t samples = o->lowered->microbatch, n = q->dim[1] / 2;
-  int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
-  zp_kernel_work all = {0}, one;
-  double seconds = 0, rows = 0;
-  for (int64_t away = 0; away * n < shape.window + n - 1; away++) {
-    int64_t reach = shape.window - away * n, whole = away == 0 ? 0 : reach > n ? n : reach > 0 ? reach : 0;
+static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n) {
+  for (int64_t away = 0; away * n < shape->window + n - 1; away++) {
+    int64_t reach = shape->window - away * n, whole = away == 0 ? 0 : reach > n ? n : reach > 0 ? reach : 0;
     int64_t turned = away == 0 ? n : reach > 0 ? n - whole : n - 1 + reach, rest = reach > 0 ? n - 1 - turned : 0;
-    zp_attention_shape calls[3] = {shape, shape, shape};
-    calls[0].sequence = turned, calls[0].window = away == 0 && shape.window < n ? shape.window : 0;
+    zp_attention_shape calls[3] = {*shape, *shape, *shape};
+    calls[0].sequence = turned, calls[0].window = away == 0 && shape->window < n ? shape->window : 0;
     calls[1].sequence = whole, calls[1].keys = n, calls[2].sequence = turned, calls[2].keys = rest;
     for (int i = 0; i < 3; i++) {
       if (i > 0) calls[i].causal = false, calls[i].window = 0;
-      if (calls[i].sequence <= 0 || (i > 0 && calls[i].keys <= 0)) continue;
-      seconds += 2 * zp_cost_tensor_attention(o->machine, &calls[i], backward, &one);
-      all.kernel = one.kernel, all.launches += 2 * one.launches * (int)samples;
-      all.flop += 2 * one.flop, all.bytes += 2 * one.bytes;
-      rows += 2 * (double)(calls[i].sequence * samples);
+      add_calls(x, &calls[i], 2);
     }
   }
-  double merged =
-      rows * (double)q->dim[2] * (2.0 * real + 3 * elem) + 4.0 * (double)zp_shape_elements(k, samples) * elem;
-  if (backward) merged += rows * (double)(2 * q->dim[2] + 6 * k->dim[2]) * elem;
-  all.bytes += merged;
-  *o->work = all;
-  return seconds + zp_cost_memory_bound(o->machine, merged, 0);
+}
+
+/* Every pair of a stretch of queries and one of keys by itself, as pairs.c has them: causal ones see as much of the
+ * others on every rank, and their own. What calls make is added up, in a window after its rows are turned. In a ring
+ * keys come and go packed, by keys their gradients begin with zeros. */
+static double pairs_s(const own *o, const zp_step *step, zp_attention_shape shape, bool backward) {
+  const zp_shape *q = in_shape(o, step, 0), *k = in_shape(o, step, 1);
+  const zp_op_attr *attr = &step->node->attr;
+  int64_t n = q->dim[1] / 2, ranks = attr->parts;
+  int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
+  double keys = 2 * (double)zp_shape_elements(k, o->lowered->microbatch);
+  pair_calls x = {.o = o, .backward = backward};
+  if (shape.window)
+    add_window(&x, &shape, n);
+  else {
+    zp_attention_shape others = shape;
+    shape.sequence = others.sequence = others.keys = n, others.causal = false;
+    add_calls(&x, &others, (double)(shape.causal ? 2 * ranks - 1 : 4 * ranks));
+    if (shape.causal) add_calls(&x, &shape, 2);
+  }
+  double merged = x.rows * (double)q->dim[2] * (2.0 * real + (attr->window ? 3 : 1) * elem);
+  if (backward) merged += x.rows * (double)((attr->window ? 2 * q->dim[2] : 0) + 6 * k->dim[2]) * elem;
+  if (attr->ring || backward) merged += (attr->ring ? 2 : 1) * keys * elem;
+  x.work.bytes += merged;
+  *o->work = x.work;
+  return x.seconds + zp_cost_memory_bound(o->machine, merged, 0);
 }
 
 static double products_s(const own *o, const zp_step *step, bool backward) {
@@ -165,7 +195,7 @@ static double products_s(const own *o, const zp_step *step, bool backward) {
                               .window = attr->window,
                               .keys = attr->cross ? in_shape(o, step, 1)->dim[1] : 0,
                               .sums_bias = backward && step->sums.len > 0};
-  if (attr->ring && attr->window) return window_rounds_s(o, step, shape, backward);
+  if (zp_attention_by_pairs(attr)) return pairs_s(o, step, shape, backward);
   if (attr->ring) return rounds_s(o, step, shape, backward);
   if (attr->parts > 1) return halves_s(o, step, shape, backward);
   return zp_cost_tensor_attention(o->machine, &shape, backward, o->work);

@@ -140,7 +140,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node, int ch
            (node->op == ZP_OP_RETURN_HEADS && node->attr.heads % node->attr.parts ? 2 : 1);
   bool attends = node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD;
   bool grad = node->op == ZP_OP_ATTENTION_GRAD;
-  int64_t positions = attends ? l->graph->tensors.data[node->in.data[grad ? 0 : 1]].shape.dim[1] : 0;
+  int64_t positions = attends ? zp_attention_most(l->graph, node) : 0;
   if (l->lowered->spec->cluster.node.device.is_cpu && attends)
     return zp_attention_workspace(l->lowered->compute_bytes, positions, node->attr.head_size,
                                   node->attr.heads / node->attr.kv_heads, grad) *

@@ -40,32 +40,50 @@ int64_t zp_attention_bias_bytes(const zp_lowering *l, const zp_node *node, bool 
   return (zp_attention_shares(l, node) * line + rows * g->tensors.data[bias].shape.dim[0]) * real;
 }
 
+enum { ALIGN = 16 }; /* of what is merged */
+
+/* Where every pair of stretches has calls of its own: in a window a call's rows in the opposite order; what it makes of
+ * keys, which several calls see. */
+static int64_t call_bytes(const zp_lowering *l, const zp_node *node, const zp_shape *q, const zp_shape *k,
+                          bool backward) {
+  if (!zp_attention_by_pairs(&node->attr)) return 0;
+  int64_t elem = l->lowered->compute_bytes, rows = q->dim[1] / 2;
+  int64_t keys = zp_round_up(rows * 2 * k->dim[2] * elem, ALIGN), bytes = backward ? keys : 0;
+  if (!node->attr.window) return bytes;
+  return bytes + (backward ? 3 : 1) * zp_round_up(rows * q->dim[2] * elem, ALIGN) + keys +
+         zp_round_up(rows * node->attr.heads * l->lowered->stat_bytes, ALIGN);
+}
+
 /* In a ring: keys and values of three ranks, sums of queries, what one call makes of a sample's; backward gradients
- * that go to two ranks and come from one, and sums of these. With a window also a call's rows in the opposite order. */
+ * that go to two ranks and come from one, and sums of these. */
 static int64_t ring_bytes(const zp_lowering *l, const zp_node *node, const zp_shape *q, const zp_shape *k,
                           bool backward) {
-  enum { ALIGN = 16, RANKS = 3 };
+  enum { RANKS = 3 };
   int64_t elem = l->lowered->compute_bytes, real = l->lowered->stat_bytes, samples = l->lowered->microbatch;
   int64_t queries = q->dim[1] * q->dim[2], keys = 2 * samples * k->dim[1] * k->dim[2];
   int64_t piece = zp_round_up(keys * elem, ALIGN);
   int64_t bytes = RANKS * piece + zp_round_up(samples * queries * real, ALIGN) + zp_round_up(queries * elem, ALIGN);
-  int64_t heads = node->attr.heads, rows = q->dim[1] / 2;
-  if (node->attr.window) {
-    int64_t turned = zp_round_up(rows * q->dim[2] * elem, ALIGN),
-            pairs = zp_round_up(rows * 2 * k->dim[2] * elem, ALIGN);
-    bytes += (backward ? 3 : 1) * turned + (backward ? 2 : 1) * pairs + zp_round_up(rows * heads * real, ALIGN);
-  }
-  return bytes +
-         (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN) : zp_round_up(q->dim[1] * heads * real, ALIGN));
+  return bytes + call_bytes(l, node, q, k, backward) +
+         (backward ? RANKS * piece + zp_round_up(keys * real, ALIGN)
+                   : zp_round_up(q->dim[1] * node->attr.heads * real, ALIGN));
+}
+
+/* By keys, a pair of stretches after the other: sums of a sample's queries, and what one call makes of half of them. */
+static int64_t pairs_bytes(const zp_lowering *l, const zp_node *node, const zp_shape *q, const zp_shape *k,
+                           bool backward) {
+  int64_t rows = q->dim[1] / 2, real = l->lowered->stat_bytes;
+  return zp_round_up(2 * rows * q->dim[2] * real, ALIGN) +
+         zp_round_up(rows * q->dim[2] * l->lowered->compute_bytes, ALIGN) +
+         (backward ? 0 : zp_round_up(rows * node->attr.heads * real, ALIGN)) + call_bytes(l, node, q, k, backward);
 }
 
 /* Room for half of the rank's queries, to which other keys were seen: results and log-sum-exps; backward gradients of
  * these queries, and of the keys and values of half of all positions. A GPU has these at multiples of 16 bytes. */
 int64_t zp_attention_merge_bytes(const zp_lowering *l, const zp_node *node, bool backward) {
-  enum { ALIGN = 16 };
   const zp_shape *q = &l->graph->tensors.data[node->in.data[0]].shape,
                  *k = &l->graph->tensors.data[node->in.data[1]].shape;
   if (node->attr.ring) return ring_bytes(l, node, q, k, backward);
+  if (zp_attention_by_pairs(&node->attr)) return pairs_bytes(l, node, q, k, backward);
   if (node->attr.parts <= 1 || !node->attr.causal) return 0; /* one call is enough */
   int64_t rows = q->dim[1] / 2, elem = l->lowered->compute_bytes;
   int64_t queries = zp_round_up(rows * q->dim[2] * elem, ALIGN);

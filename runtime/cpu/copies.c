@@ -24,6 +24,11 @@ int32_t *zpr_tokens_open(zpr *c, int32_t *place, int64_t count) {
 
 void zpr_tokens_close(zpr *c) { (void)c; }
 
+const int32_t *zpr_tokens_on_host(const zpr *c, const int32_t *place) {
+  (void)c;
+  return place;
+}
+
 int64_t zpr_copy_down(zpr *c, void *host, const void *device, int64_t bytes) {
   zpr_count_move(c, ZPR_DOWN, bytes);
   if (bytes > 0) memcpy(host, device, (size_t)bytes);

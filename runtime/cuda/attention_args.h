@@ -50,6 +50,9 @@ static inline void zpr_add_dropout(const zpk_attention_dropout *drop, zpd_attent
   a->more = 1 / (1 - drop->rate);
   a->drop_queries = drop->queries;
   a->drop_groups = (drop->keys + 3) / 4;
+  a->drop_query = drop->first_query;
+  a->drop_key = drop->first_key;
+  a->drop_turned = drop->turned;
   a->drop_step = (unsigned)drop->step;
   a->keep_from = zpk_keep_threshold(drop->rate);
   a->first_sample = (unsigned)drop->first_sample;

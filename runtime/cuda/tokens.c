@@ -58,3 +58,9 @@ void zpr_tokens_close(zpr *c) {
            "copy to the GPU");
   zpr_cuda(c, d->api.record(t->copied[turn], d->stream), "mark a place in a stream");
 }
+
+const int32_t *zpr_tokens_on_host(const zpr *c, const int32_t *place) {
+  const tokens *t = c->state->device->tokens;
+  assert(t && t->n > 0 && place >= t->place && place < t->place + t->count);
+  return t->pinned[(t->n - 1) % TURNS] + (place - t->place);
+}

@@ -15,8 +15,11 @@ their own positions alone must be found (check_gate).
 """
 import json
 import os
+import random
 import re
+import struct
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
@@ -30,7 +33,10 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
          "moe": EXPERTS, "both_ways": {}, "windows": {}}
+PACKED = tempfile.TemporaryDirectory()
+SIZES["packed"] = {"train.data": trainings.Expression('arrays("%s")' % PACKED.name)}
 
+DROPS = {"model.drop": 0.25, "train.dropout": 0.1}
 
 # Of plans that are searched and not built.
 SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"')
@@ -39,7 +45,33 @@ SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"'
 def case(model, context, tensor=1, pipeline=1, data=1, more=None, keep=(), batch=4, **settings):
     sizes = dict(SIZES[model], context=context, **dict({"context_by": "heads"}, **(more or {})))
     return trainings.layout(model, tensor=tensor, pipeline=pipeline, data=data, batch=batch, more=sizes,
-                            keep=trainings.KEPT + ("train.dropout",) + tuple(keep), **settings)
+                            keep=trainings.KEPT + ("train.dropout", "train.data") + tuple(keep), **settings)
+
+
+def write_npy(name, rows):
+    header = ("{'descr': '<i4', 'fortran_order': False, 'shape': (%d, %d), }" % (len(rows), len(rows[0]))).ljust(117) + "\n"
+    with open(os.path.join(PACKED.name, name + ".npy"), "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        for row in rows:
+            file.write(struct.pack("<%di" % len(row), *row))
+
+
+def write_packed(samples=24, positions=24, words=61):
+    """Documents of 1 to all positions, some of which end before the sample does; a label is the next token of its document, or -1."""
+    draw, tokens, labels, documents = random.Random(5), [], [], []
+    for _ in range(samples):
+        tokens.append([draw.randrange(words) for _ in range(positions)])
+        labels.append([-1] * positions)
+        documents.append([-1] * positions)
+        begin, number, end = 0, 0, positions - draw.randrange(5)
+        while begin < end:
+            after = min(end, begin + draw.choice((1, 2, 4, 9, 15, positions)))
+            documents[-1][begin:after] = [number] * (after - begin)
+            labels[-1][begin:after - 1] = tokens[-1][begin + 1:after]
+            begin, number = after, number + 1
+    write_npy("tokens", tokens)
+    write_npy("labels", labels)
+    write_npy("documents", documents)
 
 
 def by_keys(model, *degrees, more=None, **settings):
@@ -95,7 +127,7 @@ TABLE = [
     by_keys("llama", 6, recompute="selective"),       # halves of one position
     by_keys("llama", 2, tensor=3, sequence=True),
     by_keys("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    by_keys("both_ways", 3, data=2, zero=1, recompute="full"),
+    by_keys("both_ways", 3, data=2, zero=1, recompute="full", more=DROPS),
     by_keys("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),  # of more than a block of keys
     by_keys("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     by_keys("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
@@ -105,7 +137,7 @@ TABLE = [
     ring("llama", 6, recompute="selective"),          # more rounds than buffers
     ring("llama", 2, tensor=3, sequence=True),
     ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    ring("both_ways", 3, data=2, zero=1, microbatch=2),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2, more=DROPS),
     ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
     ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
@@ -115,7 +147,19 @@ TABLE = [
     ring("windows", 4, recompute="full", more={"model.window": 4}),          # over stretches of 3 positions: of two before,
     ring("windows", 3, more={"model.window": 13}),                           # of more, one of them whole,
     ring("windows", 3, pipeline=2, more={"model.window": 1}),                # or of none
-    ring("windows", 4, microbatch=4, more={"model.window": 2}, words=GPU),
+    ring("windows", 4, microbatch=4, more={**DROPS, "model.window": 2}, words=GPU),  # stretches of 3: in the middle of four numbers
+    by_keys("windows", 3, recompute="full", more={"model.window": 13}),
+    by_keys("windows", 4, tensor=2, microbatch=2, more={**DROPS, "model.window": 4}),  # random numbers count positions of the sample,
+    by_keys("windows", 3, tensor=2, sequence=True, more=DROPS),              # of heads and rows that tensor ranks share
+    ring("windows", 3, data=2, zero=1, recompute="full", more=DROPS),
+    ring("windows", 2, pipeline=2, microbatch=2, more={**DROPS, "model.window": 7}),
+    by_keys("windows", 2, microbatch=2, more={**DROPS, "model.window": 7}, words=GPU),
+    by_keys("packed", 2, data=2, zero=1, microbatch=2),                      # documents end where data says
+    by_keys("packed", 4, recompute="full", more={**DROPS, "model.window": 7}),
+    by_keys("packed", 3, tensor=2, microbatch=2, words=GPU),
+    ring("packed", 3, data=2, zero=1, microbatch=2),
+    ring("packed", 4, pipeline=2, more={**DROPS, "model.window": 9}),
+    ring("packed", 2, microbatch=2, more=DROPS, words=GPU),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.
@@ -218,4 +262,5 @@ def checks(tally, folder):
 
 
 if __name__ == "__main__":
-    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=3))
+    write_packed()
+    sys.exit(trainings.main("context ranks train the same", TABLE, checks, steps=STEPS, value_turns=5))

@@ -680,7 +680,7 @@ def clusters(folder):
         expect("canonical layout, slurm " + name, zplan("fmt", "--check", block).returncode == 0)
         with open(block, encoding="utf-8") as file, open(model, "w", encoding="utf-8") as out:
             out.write(gpt2 + file.read())
-        plan = zplan("plan", model, "--cluster", "slurm", *sets("batch=64"))
+        plan = zplan("plan", model, "--cluster", "slurm", *sets("batch=64 tensor=1 pipeline=1 microbatch=1 recompute=full zero=1"))
         expect("plan for slurm " + name, machine in plan.stdout, plan.stdout[:200] + plan.stderr[:200])
     refused("slurm: a missing file", ["import", "slurm", folder + "/none.txt"], 1, "Z0685")
     refused("slurm: no file", ["import", "slurm"], 2)

@@ -177,7 +177,8 @@ def check_round_trip(folder):
         if not expect("round trip: " + name, answer.returncode == 0, answer.stderr):
             continue
         path = write(folder, name + "_back.dz", answer.stdout)
-        again = zplan("export", "megatron", path, "--plan", "launched", "--for", "megatron")
+        gap = ("--gap", "10%") if name == "gpt1t" else ()  # as the script was made (interop.py): the proof takes 12 s
+        again = zplan("export", "megatron", path, "--plan", "launched", "--for", "megatron", *gap)
         if not expect("round trip: %s exported again" % name, again.returncode == 0, again.stderr):
             continue
         was, now = ([a for a in arguments(text) if not a.startswith(KEPT_ELSEWHERE)] for text in (script, again.stdout))

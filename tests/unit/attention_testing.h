@@ -217,6 +217,7 @@ static inline void use_dropout(zpk_attention_args *a, double rate) {
 static inline double kept(const zpk_attention_args *a, int64_t b, int64_t h, int64_t query, int64_t key) {
   const zpk_attention_dropout *d = &a->dropout;
   if (d->rate == 0) return 1;
+  query = d->first_query + (d->turned ? -query : query), key = d->first_key + (d->turned ? -key : key);
   int64_t row = (a->first_head + h) * d->queries + query, element = row * ((d->keys + 3) / 4) * 4 + key;
   double u =
       zpk_philox_uniform(d->seed, d->step, (uint64_t)(d->first_sample + b), d->stream, d->instance, (uint64_t)element);

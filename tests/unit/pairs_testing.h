@@ -92,6 +92,14 @@ static inline void check_array(zpk_dtype dtype, void *got, const double *want, i
   free(got);
 }
 
+/* Queries and keys are parts of a longer sample, from an odd place on; turned: the last key is its first. */
+static inline void place_stretch(zpk_attention_args *args, bool turned) {
+  zpk_attention_dropout *drop = &args->dropout;
+  int64_t keys = drop->keys;
+  drop->first_query = turned ? args->S + 30 : 17, drop->first_key = turned ? keys - 1 : 18;
+  drop->queries += 60, drop->keys += 21, drop->turned = turned;
+}
+
 /* After lengths everything is NaN, and so are results. Every second case drops. */
 static inline pair_problem make_pair(zpk_dtype dtype, size_t number) {
   const pair_case *c = &pair_cases[number];
@@ -118,6 +126,7 @@ static inline pair_problem make_pair(zpk_dtype dtype, size_t number) {
   args.buckets = c->buckets, args.max_distance = c->max_distance, args.bias_ld = H;
   args.bias = stored(dtype, a->bias, sizes[5]);
   use_dropout(&args, number % 2 ? 0.3 : 0);
+  if (number % 2) place_stretch(&args, number % 4 == 3);
   args.q = q, args.k = k, args.v = v, args.d_o = stored(dtype, a->d_o, sizes[0]);
   args.o = stored(dtype, NULL, sizes[0]), args.dq = stored(dtype, NULL, sizes[0]);
   args.lse = stored(real_of(dtype), NULL, sizes[2]);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device attention over keys of another sequence, with relative biases and with dropout: against naive f64 sums.
- * Dropout also in windows and over the runs of blocks of a layout. */
+ * Dropout as of a context rank's stretches, which begin anywhere and may stand in the opposite order; also in windows
+ * and over the runs of blocks of a layout. */
 #include <zplan/own_gpu.h>
 #include "attention_device.h"
 #include "pairs_testing.h"
 
-#define OPTIONS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n"
+#define OPTIONS "#define ZPD_CROSS\n#define ZPD_BIAS\n#define ZPD_DROPOUT\n#define ZPD_CONTEXT_KEYS\n"
 static const char plain_text[] = OPTIONS "#include \"zpd_attention.cuh\"\n";
 static const char mma_text[] = OPTIONS "#include \"zpd_mma_attention_grad.cuh\"\n";
 static const char volta_text[] = OPTIONS "#define ZPD_VOLTA\n#include \"zpd_mma_attention_grad.cuh\"\n";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The calibration that `zplan run` and `zplan bench` make once and keep: when it is measured, kept and used, what stands in its way, and
-that nothing else depends on it. Measures for 1 s instead of 20 ($ZPLAN_CALIBRATION_SECONDS), and cores once: a copy of the command whose
+that nothing else depends on it. Measures for 2 s instead of 20 ($ZPLAN_CALIBRATION_SECONDS, which allows no less), and cores once: a copy of the command whose
 zplan-calibrate says later what it said at first."""
 import glob
 import json
@@ -46,7 +46,7 @@ def copy_command(folder):
 
 def settings(cache, **more):
     """What the command finds in its environment; "" is as good as unset."""
-    return dict(ZPLAN_CALIBRATION="", ZPLAN_CALIBRATION_SECONDS="1", XDG_CACHE_HOME=cache, **more)
+    return dict(ZPLAN_CALIBRATION="", ZPLAN_CALIBRATION_SECONDS="2", XDG_CACHE_HOME=cache, **more)
 
 
 def kept_files(cache):
@@ -100,7 +100,7 @@ class Checks:
     def first_and_later_runs(self):
         first = self.train()
         said = KEPT.search(first.err)
-        if not self.tally.check("the first run measures and says where it keeps it", first.status == 0 and MEASURES in first.err and said, first.tail(12)):
+        if not self.tally.check("the first run measures and says where it keeps it", first.status == 0 and MEASURES + " about 2 s" in first.err and said, first.tail(12)):
             return False
         files, mode = kept_files(self.cache), os.stat(said.group(2)).st_mode
         self.tally.check("one file, and nothing half-written", files == [said.group(2)], str(files))

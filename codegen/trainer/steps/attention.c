@@ -40,7 +40,7 @@ static int64_t bias_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
 static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
-  int64_t positions = zp_frame_tensor(f, s->in.data[grad ? 0 : 1])->shape.dim[1];
+  int64_t positions = zp_attention_most(f->seg->graph, s->node);
   if (!f->e->gpu)
     return worker_shares(f, s) *
            zpk_attention_workspace(dtype, positions, attr->head_size, attr->heads / attr->kv_heads, grad);
@@ -51,6 +51,15 @@ static int64_t attention_shares(const zp_frame *f, const zp_step *s, zpk_dtype d
 
 static int64_t merge_part(int64_t bytes) { return (bytes + ZPR_MERGE_ALIGN - 1) / ZPR_MERGE_ALIGN * ZPR_MERGE_ALIGN; }
 
+/* What pairs.c takes for a call of `rows` queries and keys. */
+static int64_t call_bytes(const zp_op_attr *attr, int64_t rows, zpk_dtype dtype, bool grad) {
+  int64_t elem = zpk_bytes(dtype), queries = merge_part(rows * attr->heads * attr->head_size * elem);
+  int64_t keys = merge_part(2 * rows * attr->kv_heads * attr->head_size * elem);
+  int64_t lse = merge_part(rows * attr->heads * zpk_real_bytes(dtype));
+  if (!zp_attention_by_pairs(attr)) return 0;
+  return (attr->window ? (grad ? 3 : 1) * queries + keys + lse : 0) + (grad ? keys : 0);
+}
+
 /* What ring.c takes: keys and values of three ranks, sums of queries, and what a call makes. */
 static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
@@ -58,12 +67,7 @@ static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
   int64_t queries = S * attr->heads * attr->head_size, keys = 2 * samples * S * attr->kv_heads * attr->head_size;
   int64_t elem = zpk_bytes(dtype), real = zpk_real_bytes(dtype), piece = merge_part(keys * elem);
   int64_t both = 3 * piece + merge_part(samples * queries * real) + merge_part(queries * elem);
-  if (attr->window) {
-    int64_t times = s->op == ZP_OP_ATTENTION_GRAD ? 2 : 1;
-    both += (2 * times - 1) * merge_part(queries / 2 * elem) + times * merge_part(keys / 2 / samples * elem) +
-            merge_part(S / 2 * attr->heads * real);
-  }
-  return both +
+  return both + call_bytes(attr, S / 2, dtype, s->op == ZP_OP_ATTENTION_GRAD) +
          (s->op == ZP_OP_ATTENTION_GRAD ? 3 * piece + merge_part(keys * real) : merge_part(S * attr->heads * real));
 }
 
@@ -71,8 +75,14 @@ static int64_t ring_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) 
 static int64_t merge_bytes(const zp_frame *f, const zp_step *s, zpk_dtype dtype) {
   const zp_op_attr *attr = &s->node->attr;
   if (attr->ring) return ring_bytes(f, s, dtype);
-  if (attr->parts <= 1 || !attr->causal) return 0;
+  if (attr->parts <= 1 || (!attr->causal && !zp_attention_by_pairs(attr))) return 0;
   int64_t rows = zp_frame_tensor(f, s->in.data[0])->shape.dim[1] / 2;
+  if (zp_attention_by_pairs(attr)) {
+    int64_t cols = rows * attr->heads * attr->head_size;
+    bool grad = s->op == ZP_OP_ATTENTION_GRAD;
+    return merge_part(2 * cols * zpk_real_bytes(dtype)) + merge_part(cols * zpk_bytes(dtype)) +
+           (grad ? 0 : merge_part(rows * attr->heads * zpk_real_bytes(dtype))) + call_bytes(attr, rows, dtype, grad);
+  }
   int64_t queries = rows * attr->heads * attr->head_size * zpk_bytes(dtype);
   int64_t rest = s->op == ZP_OP_ATTENTION_GRAD
                      ? attr->parts * rows * attr->kv_heads * attr->head_size * zpk_bytes(dtype)
@@ -126,7 +136,8 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
                            : "");
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = %s, .H = %lld, .G = %lld, .hd = %lld,",
               zp_frame_positions(f, S), ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
-  bool spread = zp_context_ranks(&f->e->program->choice) > 1; /* then there is no padding */
+  const zp_choice *choice = &f->e->program->choice;
+  bool spread = zp_context_ranks(choice) > 1; /* then there is no padding */
   if (!spread && k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
     zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %s, .causal = %s,", ZP_LL(total),
                 ZP_LL(G), zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
@@ -138,7 +149,7 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (n->attr.alibi_heads) zp_buf_line(out, "    .alibi_heads = %lld,", ZP_LL(n->attr.alibi_heads));
   bool drops = n->attr.rate > 0 && !f->stretch;
   bool counts = n->attr.alibi_heads || drops || (n->attr.layout && n->attr.layout->sets > 1);
-  if (spread && counts)
+  if (spread && counts && !choice->context_by)
     zp_buf_line(out, "    .first_head = (%sc->d %% CONTEXT) * %lld,", q->split_dim >= 0 ? "c->t * CONTEXT + " : "",
                 ZP_LL(n->attr.heads));
   else if (q->split_dim >= 0 && counts)
@@ -146,7 +157,7 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (n->attr.window) zp_buf_line(out, "    .window = %lld,", ZP_LL(n->attr.window));
   if (n->attr.cross || by_keys) zp_buf_line(out, "    .keys = %s,", zp_frame_positions(f, keys));
   if (n->attr.max_distance) print_bias(f, s, dtype, shares);
-  if (drops) print_dropout(f, s, S, keys);
+  if (drops) print_dropout(f, s, n->attr.parts > 1 ? S * n->attr.parts : S, ring ? keys * n->attr.parts : keys);
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));
@@ -163,7 +174,7 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (zp_attention_lengths(n) >= 0) zp_buf_line(out, "    .lengths = %s,", zp_frame_name(f, in[extents]));
   if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
-  if (ring || (by_keys && n->attr.causal))
+  if (ring || (by_keys && (n->attr.causal || zp_attention_by_pairs(&n->attr))))
     zp_buf_line(out, "}, (char *)%s + %lld);", zp_frame_name(f, s->workspace), ZP_LL(shares));
   else if (by_keys)
     zp_buf_line(out, "}, NULL);");

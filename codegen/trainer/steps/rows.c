@@ -41,6 +41,12 @@ static bool has_streams(const zp_frame *f, const zp_step *s) {
   return drops_out(s) && zp_expert_ranks(&f->e->program->choice) > 1 && rows_of(f, s)->shape.rank == 4;
 }
 
+/* A rope or dropout of a rank whose positions are two stretches. */
+static bool goes_by_stretches(const zp_step *s) {
+  const zp_fused_op *first = &s->node->fused->ops.data[0];
+  return (first->op == ZP_OP_ROPE || first->op == ZP_OP_DROPOUT) && first->attr.parts > 1;
+}
+
 /* Rows of a context rank's positions, of which a tensor rank has columns or a share. */
 static void emit_context_column(zp_frame *f, const zp_step *s, const zp_tensor *rows) {
   int64_t local = zp_shape_cols(&rows->shape), positions = s->node->fused->rows_per_sample;
@@ -62,7 +68,7 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   zp_buf_printf(&f->e->out, "      .instance = %s, .first_sample = c->first_sample + mb * MICROBATCH,",
                 f->seg->segment->is_repeat ? "layer" : "0");
   f->uses_layer |= f->seg->segment->is_repeat;
-  if (zp_context_ranks(&f->e->program->choice) > 1) {
+  if (zp_context_ranks(&f->e->program->choice) > 1 && !goes_by_stretches(s)) {
     emit_context_column(f, s, rows);
     zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
     return;
@@ -71,15 +77,9 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   if (has_streams(f, s)) /* columns of one sample's slots of the rank's experts */
     zp_buf_printf(&f->e->out, " .first_column = (c->t * EXPERT + c->d %% EXPERT) * %lld,",
                   ZP_LL(s->node->fused->rows_per_sample / zp_expert_ranks(&f->e->program->choice) * local));
-  else if (split_rows) /* whole rows of a share: experts, or positions */
+  else if (split_rows && !goes_by_stretches(s)) /* whole rows of a share: experts, or positions */
     zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(s->node->fused->rows_per_sample * local));
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
-}
-
-/* A rope of a rank whose positions are two stretches. */
-static bool turns_stretches(const zp_step *s) {
-  const zp_fused_op *first = &s->node->fused->ops.data[0];
-  return first->op == ZP_OP_ROPE && first->attr.parts > 1;
 }
 
 static bool reads_rows(const zp_step *s, int i) {
@@ -139,7 +139,7 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
   }
   bool streams = has_streams(f, s);
   const char *chosen = s->out.len ? zp_frame_chosen(f, s->out.data[0]) : NULL;
-  bool stretches = turns_stretches(s);
+  bool stretches = goes_by_stretches(s);
   zp_buf_line(&e->out, "zpr_%srows%s(c, &(zpr_rows_call){",
               streams  ? "slot_"
               : chosen ? "chosen_"
@@ -178,7 +178,7 @@ void zp_print_rows(zp_frame *f, const zp_step *s) {
     zp_buf_line(&e->out, "}, MICROBATCH, %lld, %lld);", ZP_LL(slots->dim[1]),
                 ZP_LL(slots->dim[2] / zp_expert_ranks(&e->program->choice)));
   else if (stretches)
-    zp_buf_line(&e->out, "}, MICROBATCH);");
+    zp_buf_line(&e->out, "}, MICROBATCH, %s);", s->node->fused->split_rows ? "TENSOR" : "1");
   else if (chosen)
     zp_buf_line(&e->out, "}, %s);", chosen);
   else

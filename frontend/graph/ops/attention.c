@@ -51,7 +51,7 @@ static bool want_lengths(zp_rule *rule, int i) {
 static bool want_documents(zp_rule *rule, int i) {
   const zp_tensor *t = zp_rule_operand(rule, i);
   const zp_shape *shape = zp_rule_shape(rule, i);
-  int64_t positions = zp_rule_shape(rule, 0)->dim[1];
+  int64_t positions = zp_rule_shape(rule, 0)->dim[1] * (rule->attr.parts > 1 ? rule->attr.parts : 1);
   bool taken = strcmp(t->name, "tokens") == 0 || strcmp(t->name, "labels") == 0;
   if (t->role != ZP_ROLE_INPUT || t->element != ZP_ELEM_I32 || shape->rank != 2 || shape->dim[1] != positions ||
       taken) {
@@ -73,7 +73,7 @@ static bool want_documents(zp_rule *rule, int i) {
 /* A window that reaches over the whole sequence is none. */
 static bool want_window(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
-  if (attr->window >= zp_rule_shape(rule, 0)->dim[1] * (attr->ring ? attr->parts : 1)) attr->window = 0;
+  if (attr->window >= zp_rule_shape(rule, 0)->dim[1] * (attr->parts > 1 ? attr->parts : 1)) attr->window = 0;
   if (!attr->window || !attr->sparse) return true;
   zp_rule_help(zp_rule_fail(rule, ZP_Z0216, "`attention` with a pattern and a window is known but not built yet"),
                "a pattern says already which blocks are seen: leave one of the two away");
@@ -201,6 +201,16 @@ static zp_input_range range_of_extents(zp_input *input, const zp_graph *graph, c
   if (!node->attr.documents) return (zp_input_range){1, graph->tensors.data[node->in.data[1]].shape.dim[1] + 1};
   input->documents = true;
   return (zp_input_range){-1, INT32_MAX};
+}
+
+bool zp_attention_by_pairs(const zp_op_attr *attr) {
+  return attr->parts > 1 && (attr->window || attr->rate > 0 || attr->documents);
+}
+
+int64_t zp_attention_most(const zp_graph *graph, const zp_node *node) {
+  int i = node->op == ZP_OP_ATTENTION_GRAD || zp_attention_by_pairs(&node->attr) ? 0 : 1;
+  int64_t positions = graph->tensors.data[node->in.data[i]].shape.dim[1];
+  return zp_attention_by_pairs(&node->attr) ? positions / 2 : positions;
 }
 
 /* ---- work and derivative ---- */

@@ -192,7 +192,9 @@ typedef struct zpd_attention {
    * kept and weighs `more`; keep_from 0: all is, and nothing else is read. */
   zpd_uint seed;
   double more;
-  zpd_int drop_queries, drop_groups;                            /* of a whole sample: queries, groups of four keys */
+  zpd_int drop_queries, drop_groups;         /* of a whole sample: queries, groups of four keys */
+  zpd_int drop_query, drop_key, drop_turned; /* as first_query, first_key, turned; in texts with ZPD_CONTEXT_KEYS, else
+                                                0 */
   unsigned drop_step, keep_from, first_sample, stream_instance; /* no two of them are like an address */
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv; zpd_mma_forward,
                     zpd_mma_grad_q, zpd_mma_grad_kv and these three with _64, _32 and _16 */

@@ -200,7 +200,9 @@ typedef struct zpk_attention_dropout {
   uint64_t seed, step, stream, instance;
   int64_t first_sample;  /* the number that the first one here has in the whole batch */
   int64_t queries, keys; /* positions of whole samples, whatever lengths say */
-  int64_t first;         /* the position that the first one here has in its sample: of a document; else 0 */
+  /* Positions that the first query and key here have in their sample: of a document, or of a context rank's stretch. */
+  int64_t first_query, first_key;
+  bool turned; /* those after the first ones have positions before them */
 } zpk_attention_dropout;
 typedef struct zpk_attention_args {
   zpk_dtype dtype;
@@ -254,7 +256,8 @@ typedef struct zpk_attention_args {
 /* Rows of keys begin at multiples of four, as many numbers as are drawn at a time. Must stay below 2^34. */
 static inline int64_t zpk_attention_element(const zpk_attention_dropout *drop, int64_t head, int64_t query,
                                             int64_t key) {
-  return (head * drop->queries + drop->first + query) * ((drop->keys + 3) / 4 * 4) + drop->first + key;
+  int64_t step = drop->turned ? -1 : 1, row = head * drop->queries + drop->first_query + step * query;
+  return row * ((drop->keys + 3) / 4 * 4) + drop->first_key + step * key;
 }
 /* The slopes of ALiBi: a geometric sequence down to 2^-8, where the number of heads is a power of two; else that of the
  * next smaller one, followed by every second of the next larger one's. Padding has slopes, too, that nobody sees. */

@@ -173,9 +173,9 @@ void zpr_rows(zpr *c, const zpr_rows_call *call);
  * every sample is that of the member who has it. first_column: of the rank's first expert. */
 void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots);
 
-/* Runs a row kernel that knows positions, without sums, over a context rank's rows of `samples`: row r of the kernel
- * has position r. */
-void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples);
+/* Runs a row kernel that knows positions, without sums, over a context rank's rows of `samples`, of which tensor ranks
+ * have `shares`: row r of the kernel has position r. The random stream of every sample is its own. */
+void zpr_rows_by_keys(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t shares);
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
                    int64_t cols, void *out);
@@ -204,14 +204,17 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* Attention of a context rank whose keys and values are those of all positions, n times the S of its queries: which
  * positions it has is in by_keys.c. The workspace is as for zpr_attention. Causal attention needs scratch for half of a
  * sample's queries, each part at a multiple of ZPR_MERGE_ALIGN bytes: results and log-sum-exps; in backward gradients
- * of these queries, and those of half of all keys and values. dk_ld and dv_ld are the columns. */
+ * of these queries, and those of half of all keys and values. dk_ld and dv_ld are the columns.
+ * In a window and with dropout: a sample's queries in `real`; half of them; forward their log-sum-exps in `real`; and
+ * what single calls need. This is, of half of a sample: in a window its queries, its keys with its values, and its
+ * log-sum-exps in `real`, in backward the queries twice more; in backward its keys with its values. */
 #define ZPR_MERGE_ALIGN 16
 void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);
 /* Attention of a context rank that has keys and values of its own positions alone, and meets those of the others one
  * rank after the other (ring.c). Scratch has, each part at a multiple of ZPR_MERGE_ALIGN bytes, three times the rank's
  * keys with its values; its queries in `real`; a sample's queries; forward log-sum-exps of these in `real`, backward
- * three times the keys with the values, and these in `real`. */
+ * three times the keys with the values, and these in `real`; in a window and with dropout what single calls need. */
 void zpr_attention_ring(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *args, void *scratch);
 void zpr_merge_parts(zpr *c, const zpk_merge *merge);

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of pairs of stretches (runtime/pairs.c) against the definition of attention, position by position: windows of
+ * every size, documents that end anywhere, both ways and causal. Every pair of a query and a key that is seen is in one
+ * call of one rank, others in none; a query's first call is the one that says so; halves not sent have none. */
+#include <criterion/criterion.h>
+#include <string.h>
+#include "pairs.h"
+
+enum { MOST_RANKS = 4, MOST_ROWS = 4, MOST = 2 * MOST_RANKS * MOST_ROWS };
+
+typedef struct problem {
+  int64_t ranks, rows, positions;
+  zpk_attention_args a;
+  int32_t documents[MOST];
+  bool has_documents;
+} problem;
+
+static bool sees(const problem *p, int64_t q, int64_t k) {
+  if (p->has_documents && (p->documents[q] < 0 || p->documents[q] != p->documents[k])) return false;
+  if (p->a.causal && k > q) return false;
+  return !p->a.window || q - k < p->a.window;
+}
+
+static bool call_sees(const problem *p, const zpr_call *call, int64_t i, int64_t j) {
+  if (call->kind == ZPR_WHOLE) return true;
+  if (call->kind == ZPR_REVERSED) return j >= i;
+  return sees(p, call->at_query + i, call->at_key + j);
+}
+
+static void check_rank(const problem *p, int64_t me) {
+  zpr_pairs x = {.a = &p->a, .ranks = p->ranks, .me = me, .rows = p->rows};
+  int seen[MOST][MOST] = {{0}}, met[MOST] = {0};
+  if (p->has_documents) x.documents = p->documents;
+  for (int64_t n = 0; n < p->ranks; n++) {
+    int64_t owner = (me + n) % p->ranks;
+    zpr_call list[ZPR_MOST_CALLS];
+    int calls = zpr_calls_by_pairs(&x, 0, owner, list);
+    for (int c = 0; c < calls; c++) {
+      const zpr_call *call = &list[c];
+      int64_t half = call->query / p->rows;
+      cr_assert_eq(call->at_query, zpr_stretch_number(&x, me, (int)half) * p->rows + call->query % p->rows);
+      cr_assert_eq(call->at_key, zpr_stretch_number(&x, owner, call->half) * p->rows + call->key);
+      cr_assert(call->query % p->rows + call->queries <= p->rows && call->key + call->keys <= p->rows);
+      cr_assert(call->kind == ZPR_WHOLE || call->queries == call->keys);
+      cr_assert(zpr_stretches_meet(&x, me, owner, call->half) || owner == me);
+      for (int64_t i = 0; i < call->queries; i++) {
+        cr_assert_eq(call->first, met[call->at_query + i]++ == 0);
+        for (int64_t j = 0; j < call->keys; j++) seen[call->at_query + i][call->at_key + j] += call_sees(p, call, i, j);
+      }
+    }
+  }
+  for (int64_t q = 0; q < p->positions; q++) {
+    bool mine = q / p->rows == me || q / p->rows == 2 * p->ranks - 1 - me;
+    cr_assert_eq(met[q] > 0, mine);
+    for (int64_t k = 0; k < p->positions; k++)
+      cr_assert_eq(seen[q][k], mine && sees(p, q, k), "%d ranks of %d rows, window %d: query %d, key %d", (int)p->ranks,
+                   (int)p->rows, (int)p->a.window, (int)q, (int)k);
+  }
+}
+
+/* Documents of lengths that a small generator draws, and sometimes nothing at the end. */
+static void cut_documents(problem *p, unsigned seed) {
+  unsigned state = seed * 2654435761u + 1;
+  int32_t number = 0;
+  for (int64_t i = 0; i < p->positions; i++) {
+    state = state * 1664525u + 1013904223u;
+    if (state >> 28 < 2 + seed % 4) number++;
+    p->documents[i] = seed % 3 == 0 && i + (int64_t)(seed % 5) >= p->positions ? -1 : number;
+  }
+  p->has_documents = true;
+}
+
+static void check_problem(const problem *p) {
+  for (int64_t me = 0; me < p->ranks; me++) check_rank(p, me);
+}
+
+Test(rt_pairs, calls_are_what_attention_sees) {
+  enum { DOCUMENTS = 12 };
+  for (int64_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+    for (int64_t rows = 1; rows <= MOST_ROWS; rows++)
+      for (int64_t window = -1; window < 2 * ranks * rows; window++) { /* -1: both ways */
+        problem p = {.ranks = ranks, .rows = rows, .positions = 2 * ranks * rows};
+        p.a.causal = window >= 0, p.a.window = window > 0 ? window : 0;
+        check_problem(&p);
+        for (unsigned seed = 0; seed < DOCUMENTS; seed++) {
+          cut_documents(&p, seed);
+          check_problem(&p);
+        }
+      }
+}
