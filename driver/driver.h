@@ -324,7 +324,8 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
-/* What the plan block asks that the command line and its .dz file choose; false where no such file can be read. */
+/* What the plan block asks that the command line and its .dz file choose; false where no such file can be read, or not
+ * twice. */
 bool zp_peek_terms(zp_run_state *run, zp_terms *terms);
 /* Says that the cluster cannot grow to the devices that --gpus names. */
 void zp_refuse_devices(zp_run_state *run, const zp_spec *spec, int most);

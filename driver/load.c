@@ -201,7 +201,10 @@ static zp_spec *load_text(zp_run_state *run, const char *path) {
 
 bool zp_peek_terms(zp_run_state *run, zp_terms *terms) {
   const zp_options *o = &run->options;
+  struct stat info; /* what is read from a pipe is gone */
   if (o->files.len != 1 || zp_is_plan_file(run, o->files.data[0])) return false;
+  bool there = !given_text(run, o->files.data[0]) && stat(o->files.data[0], &info) == 0;
+  if (there && !S_ISREG(info.st_mode)) return false;
   zp_run_state quiet = *run;
   quiet.machine_said = true;
   quiet.diags = zp_diags_new(run->arena);

@@ -133,14 +133,18 @@ static void pin_cut(config *d, int64_t pipeline, int64_t chunks) {
     launch_pin(l, "cut", "\"layer\"", "the plan cuts stages between layers where it finds best");
     return;
   }
-  zp_buf list = zp_buf_new(l->arena);
-  for (int64_t s = 0; s < stages; s++) {
-    int64_t layers = units / stages + (s < units % stages) - (s == 0 ? less[0] : 0) - (s == stages - 1 ? less[1] : 0);
-    if (layers < 0) {
-      launch_complain(l, config_at(d, s == 0 ? first_less : last_less), "stage %lld of %lld would have %lld layers",
-                      (long long)s, (long long)stages, (long long)layers);
+  int64_t each = units / stages; /* at least */
+  for (int i = 0; i < 2; i++)
+    if (less[i] > each || each == 0) {
+      launch_complain(
+          l, config_at(d, i ? last_less : first_less),
+          "%lld layers less than the others in a stage of %lld, as %lld stages of %lld layers have at least",
+          (long long)less[i], (long long)each, (long long)stages, (long long)units);
       return;
     }
+  zp_buf list = zp_buf_new(l->arena);
+  for (int64_t s = 0; s < stages; s++) {
+    int64_t layers = each + (s < units % stages) - (s == 0 ? less[0] : 0) - (s == stages - 1 ? less[1] : 0);
     zp_buf_printf(&list, "%s%lld", s ? ", " : "[", (long long)layers);
   }
   launch_pin(l, "cut", zp_format(l->arena, "%s]", list.data),
