@@ -476,8 +476,9 @@ int zp_export_peft(zp_run_state *run);
 
 /* ---- backend/mpirun.c ---- */
 /* Appends the words that start `ranks` ranks of the program that comes next, on the machines of hostfile or (NULL) on
- * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended. */
-void zp_push_mpirun(zp_arena *arena, zp_strings *argv, int ranks, const char *hostfile);
+ * this one, and sets what mpirun finds in the environment, until zp_end_mpirun, which is called when it has ended.
+ * false after saying why this machine's launcher cannot start them. */
+bool zp_push_mpirun(zp_run_state *run, zp_strings *argv, int ranks, const char *hostfile);
 void zp_end_mpirun(void);
 
 /* ---- backend/session.c ---- */

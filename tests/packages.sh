@@ -7,7 +7,8 @@
 #   tests/packages.sh deb SUITE [FOLDER]      the .deb in such a tree
 #
 # FOLDER keeps the tree and is taken as it is when it is there; without it a temporary one is made. A tree takes root, debootstrap and a
-# network. A .deb is for the release that it was made on; the wheel brings the libraries whose names change. Needs build/release.
+# network. Needs build/release. A .deb is for the release that it was made on: where SUITE is another one than this machine's, it is built
+# in a second tree, FOLDER.build, which has what a build takes. The wheel brings the libraries whose names change.
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$root/build/release
 good=0
@@ -84,13 +85,33 @@ try_deb() { # the tree; then words before commands
   check "nothing of the package is left" diff "$work/before" "$work/after"
 }
 
-prepare() { # SUITE TREE: a tree with what zplan recommends, and a user
+# What zplan recommends, and a user; what a build takes.
+for_use='gcc libc6-dev make libopenmpi-dev openmpi-bin libllvm19 libopenblas0-pthread python3 python3-venv pkg-config libjansson-dev libexpat1
+libpcre2-8-0 ^libunistring[25]$'
+for_build='gcc g++ cmake ninja-build pkg-config flex bison libjansson-dev libpcre2-dev libexpat1-dev libunistring-dev llvm-19-dev libopenmpi-dev
+liburing-dev python3 dpkg-dev file'
+
+prepare() { # SUITE TREE PACKAGES
   [ -x "$2/bin/sh" ] || debootstrap --variant=minbase "$1" "$2" >"$work/log" 2>&1 || return 1
   cp /etc/resolv.conf "$2/etc/resolv.conf"
-  chroot "$2" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends \
-    gcc libc6-dev make libopenmpi-dev openmpi-bin libllvm19 libopenblas0-pthread python3 python3-venv pkg-config libjansson-dev libexpat1 libpcre2-8-0 && {
-    apt-get install -q -y --no-install-recommends libunistring2 || apt-get install -q -y --no-install-recommends libunistring5; } && {
-    id tester || useradd --create-home tester; }'
+  # shellcheck disable=SC2016 # its own
+  chroot "$2" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends $0 && {
+    id tester || useradd --create-home tester; }' "$3"
+}
+
+release_here() {
+  # shellcheck source=/dev/null
+  (. /etc/os-release && echo "$VERSION_CODENAME")
+}
+
+# As a distributor does it: the files of this tree, built by that release's compiler against its libraries. Unit tests are not built.
+build_deb() { # SUITE TREE
+  prepare "$1" "$2" "$for_build" || return 1
+  chroot "$2" install -d -o tester /home/tester/zplan &&
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard | tar --null --files-from - --create --file -) |
+    tar --extract --file - --directory "$2/home/tester/zplan" && chroot "$2" chown -R tester /home/tester/zplan || return 1
+  inside "$2" sh -c 'cd /home/tester/zplan && cmake --preset release -DZPLAN_TESTS=OFF && cmake --build --preset release -j2 &&
+    cd build/release && rm -rf deb.out && cpack -G DEB -B deb.out' && mkdir -p "$work/deb" && cp "$2"/home/tester/zplan/build/release/deb.out/*.deb "$work/deb"
 }
 
 # Inside of the tree, as its user, with the processes and devices of this machine.
@@ -98,7 +119,7 @@ inside() { # TREE COMMAND...
   tree=$1
   shift
   # shellcheck disable=SC2016
-  unshare --mount sh -c 'mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot --userspec=tester:tester "$0" env -i \
+  unshare --mount sh -c 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && exec chroot --userspec=tester:tester "$0" env -i \
     HOME=/home/tester PATH=/usr/bin:/bin "$@"' "$tree" "$@"
 }
 
@@ -115,10 +136,12 @@ wheel:[23] | deb:[23])
   tree=${3:-$work/tree}
   if [ "$1" = wheel ]; then
     python3 "$root/driver/python/build_wheel.py" "$build" "$work/wheel" || exit 1
-  else
+  elif [ "$2" = "$(release_here)" ]; then
     (cd "$build" && cpack -G DEB -B "$work/deb" >"$work/log" 2>&1) || { cat "$work/log" && exit 1; }
+  else
+    check "the package is built in a tree of $2" build_deb "$2" "$tree.build"
   fi
-  check "a tree of $2" prepare "$2" "$tree"
+  check "a tree of $2" prepare "$2" "$tree" "$for_use"
   [ "$bad" -eq 0 ] || exit 1
   rm -rf "$tree$home/wheel" "$tree$home/deb" "$tree$home/venv"
   chroot "$tree" install -d -o tester "$home/wheel" "$home/deb"

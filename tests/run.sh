@@ -179,6 +179,7 @@ watch|python3 tests/verify/watch.py
 files of strangers|python3 tests/verify/strangers.py
 proof|python3 tests/verify/proof.py
 network|python3 tests/verify/network.py
+launchers of Open MPI|python3 tests/fault/launcher.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 questions|python3 tests/interop/squad.py

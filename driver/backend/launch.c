@@ -105,11 +105,10 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   push(run, argv, NULL);
 }
 
-static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks) {
-  zp_strings argv = {0};
-  if (ranks > 1) zp_push_mpirun(run->arena, &argv, ranks, run->options.hostfile);
-  push_trainer(run, &argv, binary);
-  return argv;
+static bool launch_line(zp_run_state *run, const char *binary, int ranks, zp_strings *argv) {
+  if (ranks > 1 && !zp_push_mpirun(run, argv, ranks, run->options.hostfile)) return false;
+  push_trainer(run, argv, binary);
+  return true;
 }
 
 /* "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 9 (Killed)." -> rank, signal */
@@ -333,8 +332,9 @@ static void pass_screen_width(void) {
 
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet) {
   int fds[2];
+  zp_strings argv = {0};
+  if (!launch_line(run, binary, ranks, &argv)) return ZP_EXIT_NO_TOOL;
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
-  zp_strings argv = launch_line(run, binary, ranks);
   interrupted = at_once = 0;
   long long kills_before = oom_kills();
   pass_screen_width();

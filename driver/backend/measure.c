@@ -144,7 +144,7 @@ static bool measure_compute(zp_run_state *run, double seconds, const char *folde
 /* Pairs of so many ranks. */
 static int measure_pairs(zp_run_state *run, const char *binary, double seconds, int ranks, zp_calibration *c) {
   zp_strings argv = {0};
-  zp_push_mpirun(run->arena, &argv, ranks, NULL);
+  if (!zp_push_mpirun(run, &argv, ranks, NULL)) return ZP_EXIT_NO_TOOL;
   const char *rest[] = {binary, "links", zp_format(run->arena, "%g", seconds), zp_format(run->arena, "%d", ranks),
                         NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);

@@ -91,14 +91,16 @@ void zp_session_sweep(zp_arena *arena, const char *parent) {
 
 /* ---- files that Open MPI names itself ---- */
 
-/* vader_segment.HOST.USER.JOB.RANK of this machine and user? */
+/* vader_segment.HOST.USER.JOB.RANK of this machine and user, which Open MPI 5 calls sm_segment? */
 static bool is_segment(zp_arena *arena, const char *name) {
+  static const char *const kinds[] = {"vader", "sm"};
+  enum { KINDS = sizeof kinds / sizeof *kinds };
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  for (int pass = 0; pass < 2; pass++) { /* Open MPI drops the domain, unless it is set to keep it */
-    const char *start = zp_format(arena, "vader_segment.%s.%u.", host, (unsigned)geteuid());
+  for (int pass = 0; pass < 2 * KINDS; pass++) {
+    if (pass == KINDS) host[strcspn(host, ".")] = 0; /* Open MPI drops the domain, unless it is set to keep it */
+    const char *start = zp_format(arena, "%s_segment.%s.%u.", kinds[pass % KINDS], host, (unsigned)geteuid());
     if (strncmp(name, start, strlen(start)) == 0) return true;
-    host[strcspn(host, ".")] = 0;
   }
   return false;
 }
