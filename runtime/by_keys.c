@@ -2,8 +2,8 @@
 /* A context rank that has keys and values of all positions. Of 2 n equal stretches of a sample, rank r of n has number
  * 2 n - 1 - r, then r: together as much of causal attention as every rank. Gathered keys stand in the order of the
  * ranks' first stretches, then of their second ones: 2 n - 1 ... n, then 0 ... n - 1. So what comes before a stretch is
- * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. In a window,
- * with dropout and of documents every pair of stretches has calls (pairs.c), what is not seen has none. */
+ * one piece: seen whole, while the stretch's own keys are seen causally; the results of both are merged. In windows and
+ * patterns, with dropout and of documents pairs of stretches have calls (pairs.c), what is not seen has none. */
 #include <assert.h>
 #include "pairs.h"
 #include "state.h"
@@ -94,9 +94,9 @@ static pair keys_before(const halves *x, int64_t b, int h) {
 /* ---- by pairs of stretches ---- */
 
 /* Sums are of one sample's queries. */
-static zpr_pairs pairs_of(zpr *c, const zpk_attention_args *a, char *scratch, bool grad) {
+static zpr_pairs pairs_of(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, char *scratch, bool grad) {
   assert(a->k_ld == a->v_ld);
-  zpr_pairs x = zpr_pairs_of(c, a);
+  zpr_pairs x = zpr_pairs_of(c, a, pattern);
   x.sums = zpr_take_scratch(&scratch, a->S * x.queries * x.real);
   x.part = zpr_take_scratch(&scratch, x.rows * x.queries * x.elem);
   if (!grad) x.part_lse = zpr_take_scratch(&scratch, x.rows * a->H * x.real);
@@ -130,16 +130,16 @@ static void pairs_of_sample(const zpr_pairs *x, int64_t b, bool grad) {
   }
 }
 
-static void attend_by_pairs(zpr *c, const zpk_attention_args *a, char *scratch) {
-  zpr_pairs x = pairs_of(c, a, scratch, false);
+static void attend_by_pairs(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, char *scratch) {
+  zpr_pairs x = pairs_of(c, a, pattern, scratch, false);
   for (int64_t b = 0; b < a->B; b++) {
     pairs_of_sample(&x, b, false);
     zpr_put_sums(&x, a->S, moved(c, a->o, b * a->S, a->o_ld), a->o_ld);
   }
 }
 
-static void grad_by_pairs(zpr *c, const zpk_attention_args *a, char *scratch) {
-  zpr_pairs x = pairs_of(c, a, scratch, true);
+static void grad_by_pairs(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, char *scratch) {
+  zpr_pairs x = pairs_of(c, a, pattern, scratch, true);
   zpr_zero(c, a->dk, a->B * a->keys * a->dk_ld * x.elem);
   zpr_zero(c, a->dv, a->B * a->keys * a->dv_ld * x.elem);
   for (int64_t b = 0; b < a->B; b++) {
@@ -150,10 +150,10 @@ static void grad_by_pairs(zpr *c, const zpk_attention_args *a, char *scratch) {
 
 /* ---- all before a stretch at once ---- */
 
-void zpr_attention_by_keys(zpr *c, const zpk_attention_args *a, void *scratch) {
+void zpr_attention_by_keys(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, void *scratch) {
   assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->lengths);
-  if (zpr_goes_by_pairs(a)) {
-    attend_by_pairs(c, a, scratch);
+  if (zpr_goes_by_pairs(a, pattern)) {
+    attend_by_pairs(c, a, pattern, scratch);
     return;
   }
   if (!a->causal) {
@@ -214,11 +214,11 @@ static void half_grad(zpr *c, const zpk_attention_args *a, const halves *x, int6
   add_rows(c, one.dq, a->dq_ld, dq, x->rows, a->H * a->hd);
 }
 
-void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *a, void *scratch) {
+void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, void *scratch) {
   assert(a->keys == a->S * zpr_context_ranks(c->program) && !a->layout && !a->lengths);
   assert(a->dk_ld == a->G * a->hd && a->dv_ld == a->dk_ld);
-  if (zpr_goes_by_pairs(a)) {
-    grad_by_pairs(c, a, scratch);
+  if (zpr_goes_by_pairs(a, pattern)) {
+    grad_by_pairs(c, a, pattern, scratch);
     return;
   }
   if (!a->causal) {

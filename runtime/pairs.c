@@ -11,10 +11,12 @@
 
 /* ---- who sees what ---- */
 
-bool zpr_goes_by_pairs(const zpk_attention_args *a) { return a->window || a->dropout.rate > 0 || a->documents; }
+bool zpr_goes_by_pairs(const zpk_attention_args *a, const zpr_pattern *pattern) {
+  return a->window || a->dropout.rate > 0 || a->documents || pattern;
+}
 
-zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a) {
-  assert(a->S % 2 == 0 && !a->layout && (a->causal || !a->window) && !a->lengths);
+zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern) {
+  assert(a->S % 2 == 0 && !a->layout && !a->lengths);
   return (zpr_pairs){.c = c,
                      .a = a,
                      .ranks = zpr_context_ranks(c->program),
@@ -24,6 +26,7 @@ zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a) {
                      .keys = a->G * a->hd,
                      .elem = zpk_bytes(c->program->dtype),
                      .real = zpk_real_bytes(c->program->dtype),
+                     .pattern = pattern,
                      .documents = a->documents ? zpr_tokens_on_host(c, a->documents) : NULL};
 }
 
@@ -38,18 +41,24 @@ void zpr_take_call_scratch(zpr_pairs *x, char **at, bool grad) {
     x->turned_o = zpr_take_scratch(at, queries);
     x->turned_do = zpr_take_scratch(at, queries);
   }
-  if (grad && zpr_goes_by_pairs(x->a)) x->key_part = zpr_take_scratch(at, keys);
+  if (grad && zpr_goes_by_pairs(x->a, x->pattern)) x->key_part = zpr_take_scratch(at, keys);
 }
 
 int64_t zpr_stretch_number(const zpr_pairs *x, int64_t rank, int half) {
   return half == ZPR_LATE ? 2 * x->ranks - 1 - rank : rank;
 }
 
+static const zpk_layout *layout_of(const zpr_pairs *x, int64_t query, int64_t key) {
+  return x->pattern[query * 2 * x->ranks + key];
+}
+
 bool zpr_stretches_meet(const zpr_pairs *x, int64_t rank, int64_t owner, int half) {
-  bool seen = !x->a->causal;
+  bool seen = false;
   for (int h = ZPR_LATE; h < ZPR_HALVES; h++) {
-    int64_t away = zpr_stretch_number(x, rank, h) - zpr_stretch_number(x, owner, half);
-    seen |= away > 0 && (!x->a->window || x->a->window - away * x->rows > 1 - x->rows);
+    int64_t query = zpr_stretch_number(x, rank, h), key = zpr_stretch_number(x, owner, half), away = query - key;
+    bool sees = x->pattern ? layout_of(x, query, key) != NULL : !x->a->causal || away > 0;
+    if (x->a->window) sees = sees && x->a->window - (away > 0 ? away : -away) * x->rows > 1 - x->rows;
+    seen |= sees;
   }
   return seen;
 }
@@ -75,6 +84,26 @@ static int calls_in_window(const rectangle *r, int64_t reach, zpr_call *list) {
   return calls;
 }
 
+/* Keys after the queries, at distances below `reach` of the first query from the key before the first: rows see the
+ * first keys, one more each. A rectangle is left of these and a triangle, and the rows that see all. */
+static int calls_ahead(const rectangle *r, int64_t reach, zpr_call *list) {
+  int64_t none = reach < 1 ? 1 - reach : 0,
+          key = reach + none - 1; /* rows that see nothing; keys that all others see */
+  if (none >= r->queries) return 0;
+  if (key > r->keys) key = r->keys;
+  int64_t turns = r->queries - none < r->keys - key ? r->queries - none : r->keys - key, after = none + turns;
+  int calls = 0;
+  if (key > 0 && turns > 0)
+    list[calls++] = (zpr_call){.query = r->query + none, .queries = turns, .key = r->key, .keys = key};
+  if (turns > 0)
+    list[calls++] = (zpr_call){
+        .query = r->query + none, .queries = turns, .key = r->key + key, .keys = turns, .kind = ZPR_TRIANGLE};
+  if (after < r->queries)
+    list[calls++] =
+        (zpr_call){.query = r->query + after, .queries = r->queries - after, .key = r->key, .keys = r->keys};
+  return calls;
+}
+
 /* Rows of two stretches that are of one document: the last ones of the earlier stretch, the first ones of the later. */
 static rectangle shared_document(const zpr_pairs *x, int64_t b, int64_t query, int64_t key) {
   int64_t n = x->rows, earlier = query < key ? query : key, later = query < key ? key : query, last = 0, first = 0;
@@ -90,10 +119,11 @@ static rectangle shared_document(const zpr_pairs *x, int64_t b, int64_t query, i
 static int calls_of_pair(const zpr_pairs *x, int64_t b, int64_t query, int64_t key, zpr_call *list) {
   int64_t n = x->rows, away = query - key;
   rectangle all = {0, n, 0, n};
-  if (x->a->causal && away < 0) return 0;
+  if (x->pattern ? !layout_of(x, query, key) : x->a->causal && away < 0) return 0;
   if (away != 0 && x->documents) all = shared_document(x, b, query, key);
   if (all.queries == 0) return 0;
   if (x->a->window && away > 0) return calls_in_window(&all, x->a->window - away * n + all.key, list);
+  if (x->a->window && away < 0) return calls_ahead(&all, x->a->window + away * n + all.query - all.key, list);
   list[0] = (zpr_call){.query = all.query, .queries = all.queries, .key = all.key, .keys = all.keys};
   list[0].kind = away == 0 ? ZPR_OWN : ZPR_WHOLE;
   return 1;
@@ -182,8 +212,9 @@ static zpk_attention_args args_of(const zpr_pairs *x, const zpr_call *call, int6
   zpk_attention_args args = *x->a;
   int64_t row = b * x->a->S + call->query;
   args.B = 1, args.S = call->queries;
-  args.causal = call->kind == ZPR_REVERSED || (call->kind == ZPR_OWN && x->a->causal);
-  args.keys = call->kind == ZPR_WHOLE ? call->keys : 0;
+  args.causal = call->kind == ZPR_REVERSED || call->kind == ZPR_TRIANGLE || (call->kind == ZPR_OWN && x->a->causal);
+  args.keys = call->kind == ZPR_WHOLE && !x->pattern ? call->keys : 0;
+  if (x->pattern) args.layout = layout_of(x, call->at_query / x->rows, call->at_key / x->rows);
   args.window = call->kind == ZPR_OWN && x->a->window < x->rows ? x->a->window : 0;
   if (x->a->documents)
     args.documents = call->kind == ZPR_OWN ? x->a->documents + b * 2 * x->ranks * x->rows + call->at_query : NULL;

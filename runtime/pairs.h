@@ -11,8 +11,9 @@
 enum { ZPR_LATE, ZPR_EARLY, ZPR_HALVES };
 
 typedef enum zpr_call_kind {
-  ZPR_WHOLE,    /* queries see all of the keys */
+  ZPR_WHOLE,    /* queries see all of the keys, or what a layout says */
   ZPR_OWN,      /* of the same positions: causal, in a window, of documents, as all of the attention is */
+  ZPR_TRIANGLE, /* a query as many keys as its number and itself */
   ZPR_REVERSED, /* a query the key of its own number and those after it: causal in the opposite order */
 } zpr_call_kind;
 
@@ -26,7 +27,7 @@ typedef struct zpr_call {
   int64_t at_query, at_key; /* positions of the first query and key in the sample */
 } zpr_call;
 
-enum { ZPR_MOST_CALLS = 9 }; /* of a rank with the keys of one owner */
+enum { ZPR_MOST_CALLS = 12 }; /* of a rank with the keys of one owner */
 
 typedef struct zpr_pairs {
   zpr *c;
@@ -36,7 +37,8 @@ typedef struct zpr_pairs {
   char *sums, *part, *part_lse;      /* results, or gradients of queries: of all calls, and what one makes */
   /* For one call: its rows in the opposite order, and backward what it makes of keys, then of values. */
   char *turned_q, *turned_o, *turned_do, *turned_keys, *turned_lse, *key_part;
-  const int32_t *documents; /* the host's, of all positions; NULL: samples are not cut into any */
+  const zpr_pattern *pattern; /* NULL: dense */
+  const int32_t *documents;   /* the host's, of all positions; NULL: samples are not cut into any */
 } zpr_pairs;
 
 /* Keys and values from the first one of a call on; backward also their gradients. */
@@ -57,11 +59,11 @@ static inline char *zpr_take_scratch(char **at, int64_t bytes) {
   return place;
 }
 
-/* Does every pair of stretches have calls of its own? Windows go by distance, random numbers by position, and documents
- * end where data says. */
-bool zpr_goes_by_pairs(const zpk_attention_args *a);
+/* Does every pair of stretches have calls of its own? Windows go by distance, random numbers by position, a pattern
+ * has layouts for each, and documents end where data says. */
+bool zpr_goes_by_pairs(const zpk_attention_args *a, const zpr_pattern *pattern);
 /* All but sums and parts, which are the walk's. */
-zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a);
+zpr_pairs zpr_pairs_of(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern);
 /* Scratch memory of single calls. */
 void zpr_take_call_scratch(zpr_pairs *x, char **at, bool grad);
 int64_t zpr_stretch_number(const zpr_pairs *x, int64_t rank, int half);

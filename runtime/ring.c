@@ -28,9 +28,9 @@ typedef struct ring {
 static int64_t half_rows(const ring *x) { return x->p.a->B * x->p.rows; }
 static int64_t half_bytes(const ring *x) { return half_rows(x) * 2 * x->p.keys * x->p.elem; }
 
-static ring ring_of(zpr *c, const zpk_attention_args *a, void *scratch, bool grad) {
+static ring ring_of(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, void *scratch, bool grad) {
   assert(!a->keys);
-  ring x = {.p = zpr_pairs_of(c, a), .by_pairs = zpr_goes_by_pairs(a)};
+  ring x = {.p = zpr_pairs_of(c, a, pattern), .by_pairs = zpr_goes_by_pairs(a, pattern)};
   int64_t piece = ZPR_HALVES * half_bytes(&x), all = ZPR_HALVES * half_rows(&x);
   char *at = scratch;
   x.own = zpr_take_scratch(&at, piece);
@@ -177,8 +177,8 @@ static void add_gradients(const ring *x, halves of, char *from, bool set) {
 
 /* ---- rounds ---- */
 
-void zpr_attention_ring(zpr *c, const zpk_attention_args *a, void *scratch) {
-  ring x = ring_of(c, a, scratch, false);
+void zpr_attention_ring(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, void *scratch) {
+  ring x = ring_of(c, a, pattern, scratch, false);
   pack(&x);
   for (int64_t round = 0; round < x.p.ranks; round++) {
     bool more = round + 1 < x.p.ranks;
@@ -190,8 +190,8 @@ void zpr_attention_ring(zpr *c, const zpk_attention_args *a, void *scratch) {
 }
 
 /* Gradients of round i come back while round i + 1 is computed. */
-void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *a, void *scratch) {
-  ring x = ring_of(c, a, scratch, true);
+void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *a, const zpr_pattern *pattern, void *scratch) {
+  ring x = ring_of(c, a, pattern, scratch, true);
   pack(&x);
   for (int64_t round = 0; round < x.p.ranks; round++) {
     bool more = round + 1 < x.p.ranks;

@@ -84,7 +84,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   put_operations(&out, plan->spec->model);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
-  zp_print_device_layouts(&out, plan->spec->model);
+  zp_print_device_layouts(&out, plan->spec->model, &plan->program->choice);
   zp_buf_line(&out, "/* Everything that is no row program: attention, losses, lookups, optimizers. */");
   zp_buf_line(&out, "#include \"zpd_kernels.cuh\"");
   return zp_wrap(arena, out.data);

@@ -82,7 +82,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
     zp_buf_line(&e.out, "typedef real grad;");
   zp_buf_puts(&e.out, "\n");
   zp_emit_tables(&e);
-  zp_print_layouts(&e.out, e.model, e.gpu);
+  zp_print_layouts(&e.out, e.model, &plan->program->choice, e.gpu);
   emit_kernel_declarations(&e);
   zp_buf_put(&e.out, procedures.data, procedures.len);
   zp_emit_walks(&e);

@@ -19,6 +19,29 @@ int zp_layout_number(const zp_model *model, const zp_layout *layout) {
   return first_number(&list, at);
 }
 
+int zp_pattern_number(const zp_model *model, const zp_layout *layout) {
+  zp_layouts list = zp_model_layouts(model);
+  return 1 + zp_layouts_find(&list, layout);
+}
+
+/* Stretches of positions that have layouts of their own; 1: none. */
+static int stretches_of(const zp_choice *choice) {
+  int ranks = zp_context_ranks(choice);
+  return ranks > 1 && choice->context_by ? 2 * ranks : 1;
+}
+
+static zp_layouts kernel_layouts(const zp_model *model, const zp_choice *choice) {
+  zp_layouts whole = zp_model_layouts(model), parts = {0};
+  int n = stretches_of(choice);
+  if (n == 1) return whole;
+  for (int i = 0; i < whole.len; i++)
+    for (int pair = 0; pair < n * n; pair++) {
+      const zp_layout *part = zp_layout_part(model->arena, whole.data[i], n, pair / n, pair % n);
+      if (part && zp_layouts_find(&parts, part) < 0) zp_push(model->arena, &parts, part);
+    }
+  return parts;
+}
+
 enum { WIDTH = 118 };
 
 /* One item of a list in braces; lines are broken before they are too long. */
@@ -72,8 +95,25 @@ static void put_trainer_layout(zp_buf *out, const zp_layout *layout, int number)
   zp_buf_line(out, "};");
 }
 
-void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu) {
-  zp_layouts list = zp_model_layouts(model);
+/* By stretch of queries, then of keys: the layout of what is seen; NULL: nothing is. */
+static void put_patterns(zp_buf *out, const zp_model *model, int n, const zp_layouts *parts) {
+  zp_layouts whole = zp_model_layouts(model);
+  for (int i = 0; i < whole.len; i++) {
+    int column = 0;
+    put_title(out, whole.data[i]);
+    zp_buf_line(out, "\n * What a stretch of queries sees of each stretch of keys. */");
+    zp_buf_line(out, "static const zpk_layout *const pattern%d[] = {", i + 1);
+    for (int pair = 0; pair < n * n; pair++) {
+      const zp_layout *part = zp_layout_part(model->arena, whole.data[i], n, pair / n, pair % n);
+      int number = part ? first_number(parts, zp_layouts_find(parts, part)) : 0;
+      put_item(out, part ? zp_format(out->arena, "layout%d", number) : "NULL", &column);
+    }
+    zp_buf_line(out, "\n};");
+  }
+}
+
+void zp_print_layouts(zp_buf *out, const zp_model *model, const zp_choice *choice, bool gpu) {
+  zp_layouts list = kernel_layouts(model, choice);
   for (int i = 0; i < list.len; i++) {
     const zp_layout *layout = list.data[i];
     int number = first_number(&list, i);
@@ -87,11 +127,12 @@ void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu) {
                 (long long)layout->block,
                 layout->sets > 1 ? zp_format(out->arena, ".others = %d, ", layout->sets - 1) : "", number);
   }
+  if (stretches_of(choice) > 1) put_patterns(out, model, stretches_of(choice), &list);
   if (list.len) zp_buf_puts(out, "\n");
 }
 
-void zp_print_device_layouts(zp_buf *out, const zp_model *model) {
-  zp_layouts list = zp_model_layouts(model);
+void zp_print_device_layouts(zp_buf *out, const zp_model *model, const zp_choice *choice) {
+  zp_layouts list = kernel_layouts(model, choice);
   int tables = 0, most = 1;
   if (!list.len) return;
   zp_buf_line(out, "/* Block-sparse attention: which runs of blocks a block meets. */");

@@ -35,7 +35,7 @@ static const char *explained(zp_arena *arena) {
   return list.data;
 }
 
-/* Words that come first after a verb: "deepspeed|megatron|slurm FILE.dz ..." as "deepspeed megatron slurm"; NULL: a
+/* Words that come first after a verb: "deepspeed|megatron FILE.dz ..." as "deepspeed megatron"; NULL: a
  * file or an option does. */
 static const char *first_words(zp_arena *arena, const zp_verb *verb) {
   if (strcmp(verb->name, "explain") == 0) return explained(arena);

@@ -15,10 +15,7 @@ static const char *base_name(zp_run_state *run) {
              *slash = strrchr(path, '/');
   const char *base = slash ? slash + 1 : path;
   if (run->options.output) return base;
-  return zp_format(run->arena, "%.*s.%s", (int)strcspn(base, "."), base,
-                   format == ZP_EXPORT_DEEPSPEED ? "json"
-                   : format == ZP_EXPORT_SLURM   ? "sbatch"
-                                                 : "sh");
+  return zp_format(run->arena, "%.*s.%s", (int)strcspn(base, "."), base, zp_export_ending(format));
 }
 
 static void report(zp_run_state *run, const zp_export *result) {
@@ -42,8 +39,8 @@ static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
  * memory by its count, the one for zplan's own trainer: what the program lacks in it is rejected with a message. */
 static zp_plan *obtain(zp_run_state *run) {
   const zp_options own = run->options;
-  if (format == ZP_EXPORT_MEGATRON) run->default_program = zp_trainer_word(ZP_TRAINER_MEGATRON);
-  if (format == ZP_EXPORT_DEEPSPEED) run->default_program = zp_trainer_word(ZP_TRAINER_DEEPSPEED);
+  zp_trainer trainer = zp_export_trainer(format);
+  if (trainer != ZP_TRAINER_NONE) run->default_program = zp_trainer_word(trainer);
   run->lacking_is_fine = true;
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (plan && plan->feasible) note_narrowed(run, plan);

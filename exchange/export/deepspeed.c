@@ -81,6 +81,8 @@ static void put_batch(zp_exporter *e, zp_json *root) {
 void zp_export_deepspeed(zp_exporter *e) {
   zp_json *root = zp_json_object();
   zp_export_check_common(e);
+  zp_export_check_loss(e);
+  zp_export_check_schedule(e);
   if (zp_model_layouts(e->plan->spec->model).len)
     zp_export_note(e, "block-sparse attention is the model's: what computes it has to have the same patterns");
   zp_export_note(e, "for DeepSpeed (" ZP_DEEPSPEED_VERSION "): %s", zp_export_headline(e));

@@ -7,15 +7,28 @@
 
 #include <stdlib.h>
 
-static const char *const words[] = {
-#define ZP_EXPORT_WORD(name, word, makes) word,
-    ZP_EXPORTS(ZP_EXPORT_WORD)
-#undef ZP_EXPORT_WORD
+static const struct {
+  const char *word, *program, *ending;
+  zp_trainer trainer;
+} formats[] = {
+#define EXPORT_ROW(name, word, program, ending, trainer, makes) {word, program, ending, trainer},
+    ZP_EXPORTS(EXPORT_ROW)
+#undef EXPORT_ROW
 };
 
 const char *zp_export_word(zp_export_format format) {
   assert(format < ZP_EXPORT_COUNT);
-  return words[format];
+  return formats[format].word;
+}
+
+const char *zp_export_ending(zp_export_format format) {
+  assert(format < ZP_EXPORT_COUNT);
+  return formats[format].ending;
+}
+
+zp_trainer zp_export_trainer(zp_export_format format) {
+  assert(format < ZP_EXPORT_COUNT);
+  return formats[format].trainer;
 }
 
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) {
@@ -46,8 +59,7 @@ const char *zp_export_number(zp_arena *arena, double value) {
   return text;
 }
 
-/* Schedules other than 1F1B and interleaved do the same additions in another order of micro-batches. */
-static void check_schedule(zp_exporter *e) {
+void zp_export_check_schedule(zp_exporter *e) {
   const zp_choice *c = e->choice;
   if (c->schedule == ZP_SCHEDULE_ZB_V)
     zp_export_refuse(e, "--set 'schedule=1f1b'",
@@ -76,10 +88,12 @@ void zp_export_check_common(zp_exporter *e) {
   if (cluster->groups.len > 1)
     zp_export_note(e, "the plan fills node types in the order of cluster `%s`: start the ranks in that order",
                    cluster->name);
+}
+
+void zp_export_check_loss(zp_exporter *e) {
   if (zp_loss_chunks(e->choice) > 1)
     zp_export_note(e, "the loss in %d chunks: %s makes it at once, which trains the same and keeps all logits",
                    zp_loss_chunks(e->choice), e->program);
-  check_schedule(e);
 }
 
 zp_recompute zp_export_recompute(zp_exporter *e) {
@@ -135,15 +149,14 @@ zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format
   assert(plan->feasible);
   static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
                                                  [ZP_EXPORT_MEGATRON] = zp_export_megatron,
+                                                 [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
                                                  [ZP_EXPORT_SLURM] = zp_export_slurm};
-  static const char *const programs[] = {
-      [ZP_EXPORT_DEEPSPEED] = "DeepSpeed", [ZP_EXPORT_MEGATRON] = "Megatron-LM", [ZP_EXPORT_SLURM] = "Slurm"};
   zp_exporter e = {.arena = arena,
                    .plan = plan,
                    .spec = plan->spec,
                    .choice = &plan->best.choice,
                    .name = name,
-                   .program = programs[format],
+                   .program = formats[format].program,
                    .result = ZP_NEW(arena, zp_export)};
   write[format](&e);
   if (plan->spec->cluster.arranged)

@@ -22,9 +22,12 @@ typedef struct zp_exporter {
 /* help may be NULL. */
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void zp_export_note(zp_exporter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What every program but a batch script lacks: CPU devices, fp64, cuts inside layers, folded stages, several node
- * types. Notes schedules that become 1F1B. */
+/* What every program but a batch script lacks: CPU devices, fp64, cuts inside layers, several node types. */
 void zp_export_check_common(zp_exporter *e);
+/* For programs that run 1F1B and interleaved: notes schedules that become 1F1B, refuses folded stages. The others do
+ * the same additions in another order of micro-batches. */
+void zp_export_check_schedule(zp_exporter *e);
+void zp_export_check_loss(zp_exporter *e); /* notes a loss in chunks, for programs that make it at once */
 /* The strongest mode of all stages; a note when they differ. */
 zp_recompute zp_export_recompute(zp_exporter *e);
 /* "tensor 8 x pipeline 100 (3 chunks) x data 1, ZeRO 0, micro-batch 1". Arena. */
@@ -39,6 +42,7 @@ const char *zp_export_number(zp_arena *arena, double value);
 
 void zp_export_megatron(zp_exporter *e);
 void zp_export_deepspeed(zp_exporter *e);
+void zp_export_torchtitan(zp_exporter *e);
 void zp_export_slurm(zp_exporter *e);
 
 /* ---- hf_encoders.c ---- */

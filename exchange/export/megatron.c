@@ -73,6 +73,8 @@ static void put_notes(zp_buf *out, const zp_exporter *e) {
 void zp_export_megatron(zp_exporter *e) {
   zp_megatron m = {.e = e, .out = zp_buf_new(e->arena)};
   zp_export_check_common(e);
+  zp_export_check_loss(e);
+  zp_export_check_schedule(e);
   const char *reason = NULL;
   zp_export_refusal of_model = {.of_model = true, .span = ZP_NO_SPAN};
   m.gpt = zp_gpt_recognise(e->arena, e->spec->model, &reason, &of_model.span);

@@ -65,6 +65,10 @@ void zp_megatron_experts(zp_megatron *m) {
   if (gpt->balance > 0) PUT_REAL(BALANCE, gpt->balance);
   put_capacity(m);
   if (m->e->spec->cluster.node.device.has_bf16) PUT(GROUPED_GEMM);
+  if (zp_software_launches_whole(m->e->spec->cluster.software))
+    zp_export_note(
+        m->e, "CUDA graphs, exchanges alongside another micro-batch and one kernel for all experts, which the step is "
+              "predicted with, are settings of Megatron-Bridge's recipes: no flags are written for them");
   if (m->e->choice->tensor > 1 && !m->e->choice->sequence)
     zp_export_note(m->e,
                    "norms are split along the sequence: Megatron-LM wants that for experts on several tensor ranks");

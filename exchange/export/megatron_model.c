@@ -96,6 +96,19 @@ static void put_loss_scale(zp_megatron *m) {
   PUT_INT(HYSTERESIS, 1);
 }
 
+/* Their weights as casts alone, where the plan has them so. MXFP8's are gathered in 16 bits by way of the gradients'
+ * buffer; Megatron FSDP has none of these. */
+static void put_weights(zp_megatron *m) {
+  const zp_spec *spec = m->e->spec;
+  if (!zp_software_casts_alone(spec->cluster.software, &spec->train, m->e->choice)) return;
+  if (spec->train.precision == ZP_PREC_MIXED_NVFP4) {
+    PUT(FP4_WEIGHTS);
+    return;
+  }
+  PUT(FP8_WEIGHTS);
+  if (spec->train.precision == ZP_PREC_MIXED_MXFP8 && m->e->choice->zero == 1) PUT(MXFP8_REUSE);
+}
+
 /* Products of layers in 8 or 4 bits, as the plan prices them. */
 static void put_recipe(zp_megatron *m) {
   switch (m->e->spec->train.precision) {
@@ -129,6 +142,7 @@ static void put_precision(zp_megatron *m) {
     if (halves) PUT(REDUCE_BF16); /* without it in fp32 */
   }
   put_recipe(m);
+  put_weights(m);
   if (!m->e->spec->cluster.node.device.has_bf16) {
     PUT_TEXT(IMPLEMENTATION, "local");
     zp_export_note(m->e, "device %s has no bf16, so no Transformer Engine is asked for: --transformer-impl local",

@@ -119,15 +119,32 @@ static void put_sharding(zp_megatron *m) {
   if (c->data > 1 && c->zero >= 1) PUT(OVERLAP_PARAM);
 }
 
+/* The plan moves the same share of every layer, Megatron-LM all of the first layers. */
+static void put_saved_offload(zp_megatron *m) {
+  zp_exporter *e = m->e;
+  zp_home home = e->choice->home[ZP_STATE_ACTIVATIONS];
+  if (home.tier != ZP_TIER_HOST) return;
+  bool whole = e->choice->pipeline > 1 || zp_export_recompute(e) != ZP_RECOMPUTE_NONE || home.eighths >= 8;
+  if (whole)
+    zp_export_refuse(
+        e, "--set 'offload[activations]=none'",
+        "activations on the host: Megatron-LM offloads those of some layers, without a pipeline and without "
+        "recomputation");
+  else
+    PUT_INT(SAVED_OFFLOAD, (m->gpt->layers * home.eighths + 7) / 8);
+}
+
 static void put_offload(zp_megatron *m) {
+  put_saved_offload(m);
   zp_exporter *e = m->e;
   const zp_choice *c = e->choice;
   for (int s = 0; s < ZP_STATE_COUNT; s++) {
     zp_home home = c->home[s];
-    if (home.tier == ZP_TIER_DEVICE || (s == ZP_STATE_OPTIMIZER && home.tier == ZP_TIER_HOST)) continue;
+    bool can = s == ZP_STATE_OPTIMIZER || s == ZP_STATE_ACTIVATIONS;
+    if (home.tier == ZP_TIER_DEVICE || (can && home.tier == ZP_TIER_HOST)) continue;
     zp_export_refuse(e, zp_format(e->arena, "--set 'offload[%s]=none'", zp_state_name(s)),
-                     "%s on %s: Megatron-LM offloads the optimizer to the host alone", zp_state_name(s),
-                     zp_tier_name(home.tier));
+                     "%s on %s: Megatron-LM offloads the optimizer and activations, to the host alone",
+                     zp_state_name(s), zp_tier_name(home.tier));
   }
   zp_home optimizer = c->home[ZP_STATE_OPTIMIZER];
   if (optimizer.tier != ZP_TIER_HOST) return;

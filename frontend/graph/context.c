@@ -13,6 +13,7 @@
  * In a ring they have the same stretches, and keys and values are passed on while attention computes (arXiv
  * 2310.01889): attention has its own ones as operands. */
 #include <assert.h>
+#include <zplan/sparse.h>
 #include "graph_internal.h"
 
 const char *zp_context_by_name(zp_context_by by) {
@@ -155,11 +156,7 @@ static int64_t heads_left(const divider *d, int64_t heads) { return heads > d->p
 /* What no call for two stretches of queries has; NULL: nothing. */
 static const char *asks_positions(const zp_node *node) {
   const zp_op_attr *attr = &node->attr;
-  return attr->sparse                      ? "a pattern"
-         : attr->window && !attr->causal   ? "a window both ways"
-         : attr->alibi_heads               ? "ALiBi"
-         : zp_attention_lengths(node) >= 0 ? "lengths"
-                                           : NULL;
+  return attr->alibi_heads ? "ALiBi" : zp_attention_lengths(node) >= 0 ? "lengths" : NULL;
 }
 
 /* The rank's queries see keys and values of all positions, in the order of stretches that ranks have. */
@@ -169,6 +166,12 @@ static bool add_attention_to_keys(divider *d, const zp_node *node) {
   if (asks)
     return refuse(d, zp_format(d->to->arena, "context by %s does not divide attention with %s (`%s`)",
                                zp_context_by_name(d->by), asks, node->name));
+  if (node->attr.layout && node->attr.layout->n % (2 * d->parts))
+    return refuse(d,
+                  zp_format(d->to->arena,
+                            "context %lld by %s needs %lld stretches of whole blocks, and the pattern of `%s` has %d",
+                            (long long)d->parts, zp_context_by_name(d->by), 2 * (long long)d->parts, node->name,
+                            node->attr.layout->n));
   copy.in = (zp_ints){0};
   for (int i = 0; i < 3; i++) {
     int tensor = node->in.data[i];

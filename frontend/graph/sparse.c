@@ -174,6 +174,59 @@ const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_
   return layout;
 }
 
+/* ---- parts ---- */
+
+/* What rows of stretch `of` have in columns of stretch `in`, of n blocks each. */
+static zp_block_list part_of_list(zp_arena *arena, const zp_block_list *list, int n, int of, int in) {
+  int *first = ZP_NEW_ARRAY(arena, int, (size_t)n + 1), runs = 0,
+      most = list->first[(of + 1) * n] - list->first[of * n];
+  zp_block_run *run = ZP_NEW_ARRAY(arena, zp_block_run, (size_t)most + 1);
+  for (int i = 0; i < n; i++) {
+    for (int r = list->first[of * n + i]; r < list->first[of * n + i + 1]; r++) {
+      int begin = list->run[r].first - in * n, end = list->run[r].end - in * n;
+      if (begin < 0) begin = 0;
+      if (end > n) end = n;
+      if (begin < end) run[runs++] = (zp_block_run){begin, end};
+    }
+    first[i + 1] = runs;
+  }
+  return (zp_block_list){first, run};
+}
+
+const zp_layout *zp_layout_part(zp_arena *arena, const zp_layout *layout, int stretches, int query, int key) {
+  assert(stretches >= 1 && layout->n % stretches == 0);
+  assert(query >= 0 && query < stretches && key >= 0 && key < stretches);
+  int n = layout->n / stretches;
+  zp_pair_set *set = ZP_NEW_ARRAY(arena, zp_pair_set, (size_t)layout->sets);
+  int64_t pairs = 0;
+  for (int i = 0; i < layout->sets; i++) {
+    set[i].keys = part_of_list(arena, &layout->set[i].keys, n, query, key);
+    set[i].queries = part_of_list(arena, &layout->set[i].queries, n, key, query);
+    for (int r = 0; r < set[i].keys.first[n]; r++) set[i].pairs += set[i].keys.run[r].end - set[i].keys.run[r].first;
+    pairs += set[i].pairs;
+  }
+  if (pairs == 0) return NULL;
+  zp_layout *part = ZP_NEW(arena, zp_layout);
+  *part = *layout;
+  part->n = n, part->set = set, part->causal = layout->causal && query == key;
+  return part;
+}
+
+const double *zp_layout_between(zp_arena *arena, const zp_layout *layout, int stretches) {
+  assert(stretches >= 1 && layout->n % stretches == 0);
+  int n = layout->n / stretches;
+  double *pairs = ZP_NEW_ARRAY(arena, double, (size_t)stretches *(size_t)stretches);
+  double one = (double)layout->block * (double)layout->block / layout->sets;
+  for (int i = 0; i < layout->sets; i++) {
+    const zp_block_list *keys = &layout->set[i].keys;
+    for (int b = 0; b < layout->n; b++)
+      for (int r = keys->first[b]; r < keys->first[b + 1]; r++)
+        for (int j = keys->run[r].first; j < keys->run[r].end; j++)
+          pairs[b / n * stretches + j / n] += layout->causal && j == b ? one / 2 : one;
+  }
+  return pairs;
+}
+
 /* ---- questions ---- */
 
 bool zp_layout_sees(const zp_layout *layout, int64_t head, int64_t query, int64_t key) {

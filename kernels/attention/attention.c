@@ -54,6 +54,15 @@ static int64_t longest_document(const zpk_attention_args *args) {
   return longest;
 }
 
+/* In parts of layouts some heads see no key. */
+static bool sees_none(const zpk_attention_args *args) {
+  for (int64_t h = 0; h < args->H; h++) {
+    const zpk_layout *layout = &args->layout[(args->first_head + h) % (1 + args->layout->others)];
+    if (layout->keys.first[args->S / layout->block] > 0) return false;
+  }
+  return true;
+}
+
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   assert(args->S >= 1 && args->hd >= 1);
   int64_t keys = zpk_keys(args), longest = args->lengths ? 1 : keys, group = args->H / args->G;
@@ -61,7 +70,8 @@ int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
   for (int64_t b = 0; args->lengths && b < args->B; b++)
     if (args->lengths[b] > longest) longest = args->lengths[b];
   int64_t planned = backward ? args->S : keys, rows = args->keys ? args->S : longest;
-  if (longest == 0) return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward);
+  if (longest == 0 || (args->layout && sees_none(args)))
+    return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward);
   return zpk_attention_workspace(args->dtype, planned, args->hd, group, backward) -
          zpk_attention_workspace(args->dtype, backward ? rows : longest, args->hd, group, backward) +
          unwritten_by(args, rows, backward);

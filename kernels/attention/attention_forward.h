@@ -41,7 +41,7 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
   for (int64_t i = 0; i < rows; i++) {
     int64_t row = b * args->S + first + i;
     ELEM *out = (ELEM *)args->o + row * args->o_ld + h * args->hd;
-    REAL inverse = 1 / state->sum[i];
+    REAL inverse = state->sum[i] > 0 ? 1 / state->sum[i] : 0; /* 0: of a part of a layout, in which it sees no key */
     for (int64_t j = 0; j < args->hd; j++) out[j] = PUT(o[i * ld + j] * inverse);
     ((REAL *)args->lse)[row * args->H + h] = state->max[i] + (REAL)log((double)state->sum[i]);
   }

@@ -164,7 +164,7 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
   ZPD_EACH (i, ZPD_MINE) {
     const real sum = zpd_row_sum(s.sum[i]);
     const int row = zpd_y() + i * ZPD_GROUPS;
-    inverse[i] = 1 / sum;
+    inverse[i] = sum > 0 ? 1 / sum : 0; /* 0: of a part of a layout, in which it sees no key */
     if (row < t.rows) zpd_store_lse(a, t, row, s.max[i] + zpd_log(sum));
   }
   zpd_store_rows<ZPD_COLS>(o, inverse, zpd_queries(a, t, a.o, a.o_ld), col);

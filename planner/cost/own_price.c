@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <zplan/sparse.h>
 
 typedef struct own {
   const zp_lowered *lowered;
@@ -129,7 +130,7 @@ typedef struct pair_calls {
 static void add_calls(pair_calls *x, const zp_attention_shape *shape, double times) {
   zp_kernel_work one;
   double samples = (double)x->o->lowered->microbatch;
-  if (shape->sequence <= 0 || (!shape->causal && shape->keys <= 0)) return;
+  if (shape->sequence <= 0) return;
   x->seconds += times * zp_cost_tensor_attention(x->o->machine, shape, x->backward, &one);
   x->work.kernel = one.kernel, x->work.launches += (int)(times * one.launches * samples);
   x->work.flop += times * one.flop, x->work.bytes += times * one.bytes;
@@ -138,8 +139,9 @@ static void add_calls(pair_calls *x, const zp_attention_shape *shape, double tim
 
 /* In a window the rank in the middle computes most: its stretches are neighbours, and all before them are seen that the
  * window reaches. Of these some are rectangles, of the last two what is left of rectangles are triangles. */
-static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n) {
-  for (int64_t away = 0; away * n < shape->window + n - 1; away++) {
+static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n, int64_t ranks) {
+  int64_t most = shape->causal ? 2 * ranks : ranks; /* both ways as many are after them, up to the sample's ends */
+  for (int64_t away = 0; away * n < shape->window + n - 1 && away <= most; away++) {
     int64_t reach = shape->window - away * n, whole = away == 0 ? 0 : reach > n ? n : reach > 0 ? reach : 0;
     int64_t turned = away == 0 ? n : reach > 0 ? n - whole : n - 1 + reach, rest = reach > 0 ? n - 1 - turned : 0;
     zp_attention_shape calls[3] = {*shape, *shape, *shape};
@@ -147,9 +149,26 @@ static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n
     calls[1].sequence = whole, calls[1].keys = n, calls[2].sequence = turned, calls[2].keys = rest;
     for (int i = 0; i < 3; i++) {
       if (i > 0) calls[i].causal = false, calls[i].window = 0;
-      add_calls(x, &calls[i], 2);
+      if (i == 0 && away > 0) calls[i].causal = true;
+      if (i > 0 && calls[i].keys <= 0) continue;
+      add_calls(x, &calls[i], shape->causal || away == 0 || away == ranks ? 2 : 4);
     }
   }
+}
+
+/* A share of what one rank would do: the rank's that has most of the pattern. */
+static void add_pattern(pair_calls *x, const zp_step *step, const zp_attention_shape *shape, int64_t n) {
+  zp_attention_shape whole = *shape;
+  zp_kernel_work one;
+  int calls;
+  double share = zp_pattern_share(step->ring.pairs, step->node->attr.parts, &calls),
+         samples = (double)x->o->lowered->microbatch;
+  whole.sequence = shape->layout->n * shape->layout->block, whole.keys = 0;
+  x->seconds = share * zp_cost_tensor_attention(x->o->machine, &whole, x->backward, &one);
+  x->work = one;
+  x->work.launches = (int)(calls * one.launches * samples);
+  x->work.flop *= share, x->work.bytes *= share;
+  x->rows = (double)(calls * n) * samples;
 }
 
 /* Every pair of a stretch of queries and one of keys by itself, as pairs.c has them: causal ones see as much of the
@@ -162,8 +181,10 @@ static double pairs_s(const own *o, const zp_step *step, zp_attention_shape shap
   int elem = o->lowered->compute_bytes, real = o->lowered->stat_bytes;
   double keys = 2 * (double)zp_shape_elements(k, o->lowered->microbatch);
   pair_calls x = {.o = o, .backward = backward};
-  if (shape.window)
-    add_window(&x, &shape, n);
+  if (shape.layout)
+    add_pattern(&x, step, &shape, n);
+  else if (shape.window)
+    add_window(&x, &shape, n, ranks);
   else {
     zp_attention_shape others = shape;
     shape.sequence = others.sequence = others.keys = n, others.causal = false;

@@ -5,6 +5,16 @@
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
+/* Megatron-Bridge's performance recipes (src/megatron/bridge/perf_recipes/_common.py of 067f987d, mixed_precision.py;
+ * opened): gradients kept and reduced in 16 bits (grad_reduce_in_fp32 = False), weights of narrow products as casts
+ * alone (fp8_param_gather, fp4_param_gather), experts that drop no token. */
+#define BRIDGE                                                                                                         \
+  .engine = true, .measured_narrow = true, .casts_alone = true, .dropless = true, .own_experts = true,                 \
+  .dispatcher = ZP_DISPATCH_NODES, .sm90_attention = SM90_ATTENTION_2025, EAGER, .communicators = MEGATRON_GROUPS,     \
+  .overlaps_tensor = true, .overlaps_data = true, .bucket_bytes = MCORE_BUCKET_BYTES / 2, .blocking_messages = true,   \
+  .fused_loss = true, .stand_ins = true, .prints_allocator = true, .splits_heads = true, .weighs_gates = true,         \
+  .interleaves = true, .cuts_units = true
+
 static const zp_software profiles[] = {
     {.name = "megatron-core",
      .trainer = ZP_TRAINER_MEGATRON,
@@ -14,6 +24,7 @@ static const zp_software profiles[] = {
      EAGER,
      .communicators = MEGATRON_GROUPS,
      .float_gradients = true,
+     .casts_alone = true,
      .dropless = true,
      .own_experts = true,
      .dispatcher = ZP_DISPATCH_NODES,
@@ -38,35 +49,32 @@ static const zp_software profiles[] = {
      .float_gradients = true,
      .blocking_messages = true,
      .fused_loss = true,
+     .stand_ins = true,
      .prints_allocator = true,
      .splits_heads = true,
      .weighs_gates = true,
      .interleaves = true,
-     .facts = "Megatron-Core 0.14 with Transformer Engine, all overlap off, the loss in place of the logits "
+     .facts = "Megatron-Core 0.14 with Transformer Engine 2.11 (docs/b200/b200_real_repro_guide.md), all overlap off, "
+              "the loss in place of the logits "
               "(SimuMax simu_tools/megatron_scripts, run_pretrain_llama3.sh, cases \"cef\"; opened)"},
     {.name = "megatron-bridge",
      .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"Megatron-Bridge"},
-     .engine = true,
-     .measured_narrow = true,
-     .sm90_attention = SM90_ATTENTION_2025,
-     EAGER,
-     .communicators = MEGATRON_GROUPS,
-     .overlaps_tensor = true,
-     .overlaps_data = true,
-     .bucket_bytes = MCORE_BUCKET_BYTES / 2,
-     .blocking_messages = true,
-     .fused_loss = true,
-     .prints_allocator = true,
-     .splits_heads = true,
-     .weighs_gates = true,
-     .interleaves = true,
-     .cuts_units = true,
+     BRIDGE,
      .facts =
          "Megatron-Core with Transformer Engine: gradients reduced in 16 bits, tensor collectives in user buffers "
          "alongside products, but with NVFP4, no recomputation (NVIDIA-NeMo/Megatron-Bridge scripts/performance/"
          "configs/llama: llama3_llm_pretrain.py, *_workload_base_configs.py; opened); tables count as layers where "
          "126 are divided over 32 chunks"},
+    {.name = "megatron-bridge-26.06",
+     .trainer = ZP_TRAINER_MEGATRON,
+     BRIDGE,
+     .graphs = ZP_GRAPHS_WHOLE,
+     .hides_exchange = true,
+     .one_kernel = true,
+     .facts = "the same with what its recipes of experts in MXFP8 have from release 26.06 on: CUDA graphs of whole "
+              "iterations, exchanges alongside another micro-batch, one kernel for the products of all experts "
+              "(../validate/expert_recipes.def)"},
     {.name = "megatron-core-serial",
      .source_words = {"Megatron-Core without overlap"},
      EAGER,

@@ -11,12 +11,14 @@
  * Weights are cast once a step, and their casts are kept alongside them: in rows and, where products cannot read these
  * in columns, transposed (docs/features/low_precision_training: performance_considerations.rst; opened). FP8 on devices
  * before sm_100 has both; MXFP8 and NVFP4 have both everywhere, as their scales are along the sums.
- * Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits largest value and
- * cast, else one (the same page).
- * Which devices have which: Transformer Engine's support matrix (support_matrix.html; opened). Products with scales of
- * blocks of 128 are not timed there: rate 0, they are not planned for GPUs.
- * Operands that are kept: bits of a number, and how many numbers of a column share a scale (0: all numbers share one),
- * which has a byte, or the four of an f32 where there is one. */
+ * Alone: Megatron-LM keeps such weights as their casts and updates these from fp32 (`--fp8-param-gather`,
+ * `--fp4-param-gather`; training/arguments.py, core/fp8_utils.py of d98e8a64; opened), where ranks share the
+ * optimizer's state: the distributed optimizer or Megatron FSDP. With the optimizer on the host it takes delayed
+ * scaling alone. Kernels of a cast: largest value, scale and cast where scales are of the current values, of 4 bits
+ * largest value and cast, else one (the same page). Which devices have which: Transformer Engine's support matrix
+ * (support_matrix.html; opened). Products with scales of blocks of 128 are not timed there: rate 0, they are not
+ * planned for GPUs. Operands that are kept: bits of a number, and how many numbers of a column share a scale (0: all
+ * numbers share one), which has a byte, or the four of an f32 where there is one. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
@@ -100,3 +102,17 @@ int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols) 
 }
 
 int zp_software_weight_32nds(const zp_software *software) { return software ? software->weight_32nds : 0; }
+
+bool zp_software_casts_alone(const zp_software *software, const zp_train *train, const zp_choice *choice) {
+  assert(train && choice);
+  bool on_device = choice->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE;
+  bool can = zp_shards_state(choice) && (on_device || train->precision == ZP_PREC_MIXED_FP8_DELAYED);
+  if (zp_shards_gradients(choice)) can &= train->precision != ZP_PREC_MIXED_NVFP4;
+  return can && zp_software_weight_32nds(software) > 0 && software->casts_alone && !train->bf16_weights;
+}
+
+int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes) {
+  int alone = zp_software_weight_32nds(software) / 32;
+  bool less = alone > 0 && alone < compute_bytes && software->casts_alone && !train->bf16_weights;
+  return less ? alone : compute_bytes;
+}

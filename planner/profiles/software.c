@@ -52,6 +52,8 @@ int zp_software_of_year(const zp_software *software) { return software ? softwar
 
 bool zp_software_dropless(const zp_software *software) { return software && software->dropless; }
 
+bool zp_software_launches_whole(const zp_software *software) { return software && software->graphs == ZP_GRAPHS_WHOLE; }
+
 static bool is_listed(const zp_strings *words, const char *word) {
   for (int i = 0; i < words->len; i++)
     if (strcmp(words->data[i], word) == 0) return true;

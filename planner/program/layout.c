@@ -246,6 +246,7 @@ static void add_totals(void *arg, const zp_lowered *runs, int segment, int64_t f
   t->transient_bytes = max64(t->transient_bytes, zp_moves_transient(a->l, a->c, segment, count));
   t->statistics += a->l->segments[segment].statistics * count;
   t->narrow_weights += a->l->segments[segment].narrow_weights * count;
+  zp_flat_add(&t->narrow_own, &a->l->segments[segment].narrow_own, count);
   a->streams |= a->unit.streams;
   a->slot_bytes += a->unit.slot_bytes * count;
   a->offloaded_bytes += a->unit.offloaded_bytes * count;

@@ -21,6 +21,7 @@ typedef struct zp_totals {
   int64_t transient_bytes;
   int64_t statistics;     /* Adafactor's */
   int64_t narrow_weights; /* elements of weights of products in 8 or 4 bits */
+  zp_flat narrow_own;     /* of them in parameters of repeats that are trained */
   int64_t products_bytes; /* scratch memory of products */
   bool reads_numbers;     /* some unit: inputs that are numbers */
   bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
@@ -47,6 +48,10 @@ struct zp_placing {
   int64_t up, down;             /* the stage's chunks that have a chunk of the model above, below */
   zp_stage *stage;              /* elements, slots and strides are known, bytes of regions are raised */
 };
+
+/* moves/narrow_weights.c: of these elements of an instance's own parameters, which have casts to 8 or 4 bits, those
+ * that the device has as casts alone. */
+int64_t zp_narrow_alone(const zp_lowered *lowered, const zp_choice *choice, const zp_flat *own);
 
 /* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared, chunks and the
  * communicators' memory. */

@@ -339,6 +339,7 @@ static void set_formats(zp_lowered *l, const zp_train *train, const zp_software 
   l->compute_bytes = zp_precision_bytes(train->precision);
   l->stat_bytes = zp_precision_real_bytes(train->precision);
   l->param_bytes = l->compute_bytes;
+  l->least_param_bytes = zp_software_least_weight_bytes(software, train, l->param_bytes);
   l->grad_bytes = zp_software_grad_bytes(software, train->precision, l->compute_bytes);
   l->sum_bytes = train->stochastic_sums ? 2 : l->grad_bytes;
   l->average_bytes = train->ema > 0 ? l->stat_bytes : 0;

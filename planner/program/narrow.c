@@ -30,6 +30,7 @@ enum { LAST_SCHEDULE = ZP_SCHEDULE_COUNT - 1 };
 #define OFFLOAD(trainer, class, name, keep, why)                                                                       \
   { trainer, "offload[" name "]", OF(offload[class]), ZP_TIER_NVME, keep, why }
 static const char no_offload[] = "it is planned without anything off the device";
+static const char saved_to_host[] = "it offloads activations to the host alone";
 static const char only_optimizer[] = "it offloads the optimizer to the host alone";
 static const char two_schedules[] = "it runs 1f1b and interleaved";
 #define TWO_SCHEDULES(trainer)                                                                                         \
@@ -45,7 +46,7 @@ static const rule rules[] = {
     OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_OPTIMIZER, "optimizer", NO_DISKS, only_optimizer),
     OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_GRADIENTS, "gradients", ON_DEVICE, only_optimizer),
     OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_PARAMS, "params", ON_DEVICE, only_optimizer),
-    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_ACTIVATIONS, "activations", ON_DEVICE, only_optimizer),
+    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_ACTIVATIONS, "activations", NO_DISKS, saved_to_host),
     WHOLE_LAYERS(ZP_TRAINER_DEEPSPEED),
     {ZP_TRAINER_DEEPSPEED, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B), "it runs 1f1b"},
     {ZP_TRAINER_DEEPSPEED, "sequence", OF(sequence), 1, BIT(0),

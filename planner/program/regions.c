@@ -149,7 +149,8 @@ static void need_units(zp_placing *p) {
   const zp_stage *s = p->stage;
   int64_t *bytes = p->stage->bytes, calls = t->most_calls;
   bool lands = p->choice->pipeline > 1 && t->any_stream;
-  bytes[ZP_REGION_PARAMS] = (p->held[ZP_STATE_PARAMS].here + s->shard.of[ZP_KIND_FROZEN]) * l->param_bytes;
+  int64_t alone = zp_narrow_alone(l, p->choice, &t->narrow_own);
+  bytes[ZP_REGION_PARAMS] = (p->held[ZP_STATE_PARAMS].here + s->shard.of[ZP_KIND_FROZEN] - alone) * l->param_bytes;
   bytes[ZP_REGION_GRADS] = p->held[ZP_STATE_GRADIENTS].here * l->sum_bytes;
   bytes[ZP_REGION_INPUTS] = p->microbatches * zp_model_inputs_bytes(model, model->inputs.len, l->microbatch,
                                                                     l->compute_bytes, t->reads_numbers);

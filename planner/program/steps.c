@@ -3,6 +3,7 @@
 #include "lower_internal.h"
 
 #include <assert.h>
+#include <zplan/sparse.h>
 
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer) {
   zp_push(l->scratch, &p->buffers, buffer);
@@ -159,9 +160,13 @@ static bool is_routed(const zp_node *node) {
 }
 
 static zp_ring ring_of(const zp_lowering *l, const zp_node *node) {
-  if (zp_op_get_class(node->op) != ZP_CLASS_ATTENTION || !node->attr.ring) return (zp_ring){0};
+  if (zp_op_get_class(node->op) != ZP_CLASS_ATTENTION || node->attr.parts <= 1) return (zp_ring){0};
+  const zp_layout *layout = node->attr.layout;
+  const double *pairs = layout ? zp_layout_between(l->steps, layout, 2 * (int)node->attr.parts) : NULL;
+  if (!node->attr.ring) return (zp_ring){.pairs = pairs};
   const zp_shape *keys = &l->graph->tensors.data[node->in.data[1]].shape;
-  return (zp_ring){.ranks = node->attr.parts,
+  return (zp_ring){.ranks = (int)node->attr.parts,
+                   .pairs = pairs,
                    .rows = keys->dim[1] / 2,
                    .window = node->attr.window,
                    .half_elements = zp_shape_elements(keys, l->lowered->microbatch),

@@ -8,8 +8,18 @@
 
 static bool leaves(const zp_choice *c, zp_state state) { return c->home[state].eighths > 0; }
 
+/* --cpu-offloading-num-layers, of fewer layers than there are (core/transformer/transformer_config.py of d98e8a64;
+ * opened). */
+static const char *refuse_saved_of_megatron(const zp_choice *c) {
+  if (c->pipeline > 1) return "Megatron-LM offloads activations without a pipeline alone";
+  if (c->recompute != ZP_RECOMPUTE_NONE || zp_choice_has_modes(c) || c->mix)
+    return "Megatron-LM does not offload activations where it recomputes some";
+  return c->home[ZP_STATE_ACTIVATIONS].eighths >= 8 ? "Megatron-LM keeps activations of a layer on the device" : NULL;
+}
+
 /* The distributed optimizer is ZeRO 1; ZeRO 2 and 3 are Megatron FSDP, without a pipeline. */
 static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
+  if (leaves(c, ZP_STATE_ACTIVATIONS) && refuse_saved_of_megatron(c)) return refuse_saved_of_megatron(c);
   if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
   if (!leaves(c, ZP_STATE_OPTIMIZER)) return NULL;
   if (!zp_optimizer_facts(train)->is_adam) return "Megatron-LM offloads Adam, no other optimizer";

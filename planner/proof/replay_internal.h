@@ -96,6 +96,7 @@ typedef struct zp_replay {
   int64_t microbatches;         /* that are played */
   int64_t *owner;               /* of the slots of a pool: 1 + chunk * microbatches + micro-batch; 0: free */
   zp_replay_leaving leaving[2]; /* of the ring's buffers */
+  bool **alone;                 /* [segment][use]: kept as its cast alone; NULL: nothing is */
   int turn;                     /* buffer of the ring of gradients, where calls take turns */
   zp_replay_going going[ZP_REPLAY_GOING];
   int n_going;
@@ -183,5 +184,11 @@ void zp_replay_check_moves(zp_replay *r, const zp_move_list *list);
 /* replay.c: that alone, for any list. Findings from the arena. */
 void zp_replay_moves(zp_arena *arena, const zp_program *program, int stage, const zp_move_list *list,
                      zp_strings *findings);
+
+/* ---- replay_casts.c: weights that are kept as casts alone ---- */
+/* Which do; before parameters are asked for. */
+void zp_replay_find_casts(zp_replay *r);
+/* Byte address of a parameter, so many elements from the start of the flat buffers; -1: nowhere. */
+int64_t zp_replay_flat_param_at(const zp_replay *r, const zp_replay_call *call, int use, int64_t element);
 
 #endif

@@ -94,10 +94,9 @@ int64_t zp_replay_param_at(const zp_replay *r, const zp_replay_frame *f, int use
     int64_t at = bucket_element(r, f->call, use);
     return at < 0 ? -1 : f->params + at * r->lowered->param_bytes;
   }
-  if (zp_moves_params(choice_of(r)) || r->stage->at[ZP_REGION_PARAMS] < 0)
-    return -1; /* gone when gradients of weights are made */
+  if (zp_moves_params(choice_of(r))) return -1; /* gone when gradients of weights are made */
   int64_t at = flat_element(r, f->call, use);
-  return at < 0 ? -1 : r->stage->at[ZP_REGION_PARAMS] + at * r->lowered->param_bytes;
+  return at < 0 ? -1 : zp_replay_flat_param_at(r, f->call, use, at);
 }
 
 static bool keeps_early(const zp_replay *r, const zp_replay_frame *f) {
@@ -148,9 +147,8 @@ static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
     zp_replay_part part;
     const zp_replay_frame frame = {.call = call};
     if (element < 0) continue;
-    zp_shadow_place place =
-        zp_shadow_whole((at < 0 ? r->stage->at[ZP_REGION_PARAMS] : at) + element * r->lowered->param_bytes,
-                        param_bytes(r, call->seg, use));
+    int64_t place_at = at < 0 ? zp_replay_flat_param_at(r, call, use, element) : at + element * r->lowered->param_bytes;
+    zp_shadow_place place = zp_shadow_whole(place_at, param_bytes(r, call->seg, use));
     zp_shadow_write(&r->device, place, zp_replay_value_of(r, &frame, g->params.data[use].tensor, &part));
   }
 }
@@ -298,6 +296,7 @@ static bool has_input(const zp_replay *r, int input) {
 
 void zp_replay_load(zp_replay *r) {
   const zp_model *model = r->program->spec->model;
+  zp_replay_find_casts(r);
   for (int i = 0; i < ZP_REGION_COUNT; i++)
     if (lasts(r, (zp_region)i))
       zp_shadow_write(&r->device, whole_region(r, (zp_region)i), zp_replay_value(ZP_TAG_STATE, i, 0, 0));

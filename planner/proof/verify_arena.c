@@ -124,6 +124,21 @@ static int64_t ring(const facts *f, zp_state state, bool shards) {
   return shards ? 1 + !f->v->spec->cluster.node.device.is_cpu : 0;
 }
 
+/* Weights that the rank keeps as casts to 8 or 4 bits, without 16 bits. Data ranks share the
+ * optimizer's state then; with ZeRO 3 the weights, too. */
+static int64_t casts_alone(const facts *f) {
+  const zp_choice *c = &f->v->choice;
+  int64_t group = c->zero >= 3 ? zp_verify_sharers(f->v) : 1, spread = c->zero >= 3 ? group / zp_expert_ranks(c) : 1;
+  if (!zp_software_casts_alone(f->v->spec->cluster.software, &f->v->spec->train, c)) return 0;
+  return f->n->narrow_own.of[ZP_KIND_WHOLE] / group + f->n->narrow_own.of[ZP_KIND_SPREAD] / spread;
+}
+
+/* Casts of what is kept in 16 bits, too, are whole. */
+static int64_t narrow_elements(const facts *f) {
+  int64_t alone = casts_alone(f), own = f->n->narrow_own.of[ZP_KIND_WHOLE] + f->n->narrow_own.of[ZP_KIND_SPREAD];
+  return alone > 0 ? f->n->narrow_weights - own + alone : f->n->narrow_weights;
+}
+
 /* A formula of its own for every region: what lacks one does not compile. */
 #pragma GCC diagnostic error "-Wswitch"
 static int64_t region_bytes(const facts *f, zp_region region) {
@@ -135,7 +150,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   bool lamb = c->compress && zp_optimizer_facts(train)->one_bit == ZP_ONE_BIT_LAMB,
        local = c->compress && train->variance_every > 0;
   switch (region) {
-  case ZP_REGION_PARAMS: return f->params * cb;
+  case ZP_REGION_PARAMS: return (f->params - casts_alone(f)) * cb;
   case ZP_REGION_GRADS: return f->grads * v->sum_bytes;
   case ZP_REGION_MASTER:
     return cb == 2 ? f->state * 4 : 0;
@@ -152,7 +167,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_LOCAL_SUM: return local ? state : 0;
   case ZP_REGION_ANCHOR: return local && cb != 2 ? state : 0;
   case ZP_REGION_NARROW_WEIGHTS:
-    return (zp_times(n->narrow_weights, zp_software_weight_32nds(v->spec->cluster.software)) + 31) / 32;
+    return (zp_times(narrow_elements(f), zp_software_weight_32nds(v->spec->cluster.software)) + 31) / 32;
   case ZP_REGION_INPUTS:
     return v->microbatches *
            zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, c->microbatch, (int)cb, n->numbers);

@@ -96,6 +96,7 @@ typedef struct zp_verify_needs {
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
   int64_t statistics;        /* Adafactor's */
   int64_t narrow_weights;    /* elements of weights whose products take 8 or 4 bits */
+  zp_flat narrow_own;        /* of them in parameters of repeats that are trained and that nothing else reads */
   bool *seen;                /* of the parameters: those that units share and that are in it */
   bool products;             /* some unit multiplies matrices */
   bool numbers;              /* some unit reads inputs that are numbers */

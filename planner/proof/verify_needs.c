@@ -74,15 +74,27 @@ static void add_statistics(const zp_verifier *v, const zp_graph *g, int64_t coun
   n->transient = zp_verify_max(n->transient, statistics_room(v, own));
 }
 
+/* Is the node a product that takes its operands in 8 or 4 bits? Of programs, those of experts in layers, too. */
+static bool takes_casts(const zp_verifier *v, const zp_node *node, bool repeat) {
+  if (zp_op_get_class(node->op) == ZP_CLASS_MATMUL) return node->attr.float8;
+  return zp_op_get_class(node->op) == ZP_CLASS_GROUPED && v->spec->cluster.software && repeat;
+}
+
 /* Weights of products in 8 or 4 bits: every unit casts its own, and those that it shares. */
-static int64_t narrow_weights(const zp_verifier *v, const zp_graph *g) {
-  int64_t elements = 0;
-  for (int i = 0; i < g->nodes.len; i++) {
-    const zp_node *node = &g->nodes.data[i];
-    if (zp_op_get_class(node->op) == ZP_CLASS_MATMUL && node->attr.float8)
-      elements += v->elements[g->tensors.data[node->in.data[1]].index];
+static void add_casts(const zp_verifier *v, const zp_segment *segment, int64_t count, zp_verify_needs *n) {
+  const zp_graph *g = segment->graph;
+  for (int p = 0; p < g->params.len; p++) {
+    int casts = 0, others = 0, param = g->params.data[p].param;
+    for (int k = 0; k < g->nodes.len; k++) /* forward alone */
+      for (int i = 0; i < g->nodes.data[k].in.len; i++)
+        if (g->nodes.data[k].in.data[i] == g->params.data[p].tensor)
+          *(takes_casts(v, &g->nodes.data[k], segment->is_repeat) ? &casts : &others) += 1;
+    if (casts == 0) continue;
+    n->narrow_weights += zp_times(v->elements[param], count);
+    const zp_param *facts = &v->spec->model->params.data[param];
+    if (others == 0 && facts->segment >= 0 && !facts->frozen)
+      n->narrow_own.of[v->kind[param]] += zp_times(v->elements[param], count);
   }
-  return elements;
 }
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
@@ -118,7 +130,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, zp_verify_nee
     n->transient = zp_verify_max(n->transient, zp_claim(zp_json_get(program, "loss"), "transient_bytes"));
   n->transient = zp_verify_max(n->transient, orthogonalised(v, segment->graph, zp_claim(layer, "stride"), count));
   if (zp_optimizer_facts(&v->spec->train)->needs == ZP_NEEDS_STATISTICS) add_statistics(v, segment->graph, count, n);
-  n->narrow_weights += zp_times(narrow_weights(v, segment->graph), count);
+  add_casts(v, segment, count, n);
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = zp_verify_max(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
   n->products |= multiplies(segment->graph);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward
  * reads. */
+#include <zplan/sparse.h>
 #include "verify_internal.h"
 
 #define LL(x) ((long long)(x))
@@ -181,7 +182,7 @@ static const zp_op_attr *attention_of(const procedure *p, const char *name) {
 }
 
 /* Stretches of keys that ranks of a ring get from others, where one of `rows` sees those that begin within a window. */
-static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
+static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window, bool causal) {
   int64_t all = 2 * ranks, passed = 0;
   for (int64_t to = 0; to < ranks; to++)
     for (int64_t keys = 0; keys < all; keys++) {
@@ -189,8 +190,28 @@ static int64_t stretches_passed(int64_t ranks, int64_t rows, int64_t window) {
       bool own = keys == to || keys == late;
       bool seen =
           (keys < to && (to - keys - 1) * rows + 1 < window) || (keys < late && (late - keys - 1) * rows + 1 < window);
+      if (!causal)
+        seen |= (keys > to && (keys - to - 1) * rows + 1 < window) ||
+                (keys > late && (keys - late - 1) * rows + 1 < window);
       passed += !own && seen;
     }
+  return passed;
+}
+
+/* Stretches passed in a pattern, block by block: a rank gets stretches with a block that some head of its own blocks
+ * sees. */
+static int64_t stretches_of_pattern(zp_arena *arena, const zp_layout *layout, int64_t ranks) {
+  int64_t all = 2 * ranks, blocks = layout->n / all, passed = 0;
+  bool *wanted = ZP_NEW_ARRAY(arena, bool, (size_t)(ranks * all));
+  for (int s = 0; s < layout->sets; s++)
+    for (int i = 0; i < layout->n; i++) {
+      const zp_block_list *keys = &layout->set[s].keys;
+      int64_t stretch = i / blocks, to = stretch < ranks ? stretch : all - 1 - stretch;
+      for (int r = keys->first[i]; r < keys->first[i + 1]; r++)
+        for (int j = keys->run[r].first; j < keys->run[r].end; j++) wanted[to * all + j / blocks] = true;
+    }
+  for (int64_t to = 0; to < ranks; to++)
+    for (int64_t keys = 0; keys < all; keys++) passed += keys != to && keys != all - 1 - to && wanted[to * all + keys];
   return passed;
 }
 
@@ -206,8 +227,10 @@ static int64_t passed(const procedure *p, const zp_json *step, const char *op) {
     elements += zp_times(zp_claim(x, "rows"), zp_claim(x, "cols"));
     rows = zp_claim(x, "rows") / p->v->choice.microbatch;
   }
+  if (attr && attr->layout && attr->layout->n % (2 * context) == 0)
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_of_pattern(p->v->arena, attr->layout, context));
   if (attr && attr->window)
-    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window));
+    return zp_times(elements / 2 * (grad ? 2 : 1), stretches_passed(context, rows / 2, attr->window, attr->causal));
   elements = zp_times(elements, grad ? 2 * context : context);
   return attr && attr->causal ? elements / 4 * 3 : elements;
 }

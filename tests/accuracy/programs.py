@@ -190,6 +190,44 @@ def check_offload(tally, folder):
     tally.check("permitted on CPU ranks", ran.status == 0 and "Z0628" in ran.err, ran.tail())
 
 
+def check_casts(tally, folder):
+    """Weights of products in 8 bits are kept as casts alone where Megatron-LM can, and the export says so; gradients have the type of the profile."""
+    plan = 'tensor = 1  pipeline = 1  data = 8  zero = %d  cut = "layer"  recompute = "none"  microbatch = 1'
+    products = 12 * 256 * 256 * 4  # queries, keys, values, output, and two of four times the width, of four layers
+    stage = {}
+    for name, zero, words in (("alone", 1, ()), ("in 16 bits, too", 1, ("--set", "product_weights=bf16")), ("without ZeRO", 0, ())):
+        path = write(folder, "casts%d" % zero, plan % zero, node="dgx_b200", precision="mixed_mxfp8")
+        file = os.path.join(folder, "casts.json")
+        stage[name] = plan_of(path, "--for", "megatron", "-o", file, *words).get("stages", [{}])[0].get("memory", {})
+        script = harness.zplan("export", "megatron", file).out
+        flags = [flag in script for flag in ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag")]
+        tally.check("casts %s: export" % name, flags == [name == "alone"] * 2 and "--fp8-recipe mxfp8" in script, script[-200:])
+        tally.check("casts %s: verify" % name, harness.zplan("verify", file).status == 0, "")
+    for name, more in (("in 16 bits, too", 2), ("without ZeRO", 2)):
+        got = stage[name].get("weights", 0) - stage["alone"].get("weights", 0)
+        tally.check("casts %s" % name, abs(got - more * products) < 4096, "%d bytes more, %d wanted" % (got, more * products))
+    half = plan_of(os.path.join(folder, "casts1.dz"), "--for", "megatron-bridge").get("stages", [{}])[0].get("memory", {})
+    tally.check("gradients in 16 bits", 2 * half.get("gradients", 0) == stage["alone"].get("gradients", -1), str(half))
+
+
+def check_saved(tally, folder):
+    """Megatron-LM's activations go to the host where memory asks for it, as whole layers of the export; without stages and recomputation alone."""
+    path = write(folder, "saved", 'tensor = 1  pipeline = 1  data = 8  microbatch = 8  recompute = "none"  cut = "layer"  offload[activations] in ["none", "cpu"]',
+                 size=(1024, 32, 8), batch=64)
+    share = 80 * plan_of(path, "--for", "megatron").get("estimate", {}).get("peak_bytes", 0) / 80e9
+    file = os.path.join(folder, "saved.json")
+    plan = plan_of(path, "--for", "megatron", "--set", "memory <= %.1f%%" % share, "-o", file)
+    eighths = plan.get("offload", {}).get("activations", {}).get("eighths", 0)
+    tally.check("activations on the host", 0 < eighths < 8, str(plan.get("offload", plan.get("error"))))
+    script = harness.zplan("export", "megatron", file).out
+    tally.check("layers of the export", "--cpu-offloading-num-layers %d\n" % (4 * eighths) in script, script[-300:])  # of 32
+    tally.check("activations on the host: verify", harness.zplan("verify", file).status == 0, "")
+    for name, pins, said in (("stages", ("pipeline=2", "data=4"), "without a pipeline"), ("recomputation", ("recompute=full",), "not in the program")):
+        more = [word for one in (*pins, "offload[activations]=cpu") for word in ("--set", one)]
+        ran = harness.zplan(path, "--for", "megatron", *more)
+        tally.check("activations on the host with " + name, ran.status == 3 and said in words(ran.err), ran.tail())
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -199,6 +237,8 @@ def main():
         check_words(tally, folder)
         check_space(tally, folder)
         check_offload(tally, folder)
+        check_casts(tally, folder)
+        check_saved(tally, folder)
     return tally.finish()
 
 

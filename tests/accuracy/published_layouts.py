@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published layouts against our own plans for the same program: for every cell of Megatron-Bridge's table (model, system, GPUs, batch, precision) that has
 experts, context ranks or fewer than 16 bits, the step that the cost model predicts for the layout that was published, for the best of all, and for the
-best with that ZeRO stage, all for Megatron-LM (`--for megatron`).
+best with that ZeRO stage, all for the program that ran them (`--for megatron-bridge`, by release).
 
 usage: published_layouts.py [TABLE...]       default: tests/data/expert_runs_bridge.csv
 
+The runs exist, so both may use all of a board's memory. 70B with FSDP had activations on the host (perf_recipes/llama/gb200/llama3.py of 067f987d): there both may.
 Prints a row a cell, those that ran it last counting, and how many published layouts are within 3 % of the best. Fails where a free search finds a slower
 plan than the published one. Recipes of releases (dispatchers, graphs) are not part of a plan: docs/evidence/accuracy.md.
 """
 import csv
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
@@ -76,9 +78,21 @@ def settings(row):
     return dict(pins, chunks=chunks) if chunks > 1 else pins
 
 
-def step_of(path, pins):
-    words = [word for key, value in pins.items() for word in ("--set", "%s=%s" % (key, value))]
-    ran = harness.zplan(path, "--for", "megatron", "--gap", "2%", "-o", path + ".json", "--force", *words)
+def program_of(row):
+    """The profile of the cell's release: planner/validate/expert_recipes.def says from which on graphs launch all of it."""
+    name = re.sub("[^a-z0-9]", "", row["model"].lower())
+    precision = {"MXFP8": "mxfp8", "FP8-MX": "mxfp8"}.get(row["precision"], row["precision"].lower())
+    with open(os.path.join(harness.ROOT, "planner", "validate", "expert_recipes.def"), encoding="utf-8") as file:
+        for model, system, bits, first, graphs in re.findall(r'^ZP_RECIPE\("(.*?)",\s*"(.*?)",\s*"(.*?)",\s*"(.*?)",\s*".*?",\s*"(.*?)"', file.read(), re.M):
+            if name.startswith(model) and system in ("", row["system"]) and bits in ("", precision) and row["release"] >= first:
+                return "megatron-bridge-26.06" if graphs == "whole" else "megatron-bridge"
+    return "megatron-bridge"
+
+
+def step_of(path, pins, offloads, program):
+    words = [word for key, value in pins.items() for word in ("--set", "%s=%s" % (key, value))] + ["--set", "memory <= 100%"]
+    words += ["--set", "offload[activations] in [none, cpu]"] if offloads else []
+    ran = harness.zplan(path, "--for", program, "--gap", "2%", "-o", path + ".json", "--force", *words)
     if ran.status != 0:
         return None, " ".join(ran.err.split())[:90]
     with open(path + ".json", encoding="utf-8") as file:
@@ -86,7 +100,7 @@ def step_of(path, pins):
     degrees = plan["degrees"]
     words = ["%s %d" % (key, degrees[key]) for key in ("tensor", "pipeline", "data", "context", "expert") if degrees.get(key, 1) > 1]
     return plan["estimate"]["step_s"], "%s, zero %d, micro-batch %d%s%s" % (" x ".join(words), plan["zero"], plan["microbatch"], ", %d chunks" % plan["chunks"] if plan["chunks"] > 1 else "",
-                                                                              "" if plan["recompute"] == "none" else ", recompute " + plan["recompute"])
+                                                                              "" if plan["recompute"] == "none" else ", recompute " + plan["recompute"]) + "".join(", %s/8 of activations on the host" % home["eighths"] for key, home in (plan.get("offload") or {}).items() if key == "activations")
 
 
 def main():
@@ -104,9 +118,10 @@ def main():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(TEXT % (words, int(row["seq"]), hidden, layers, layer, int(row["gpus"]) // devices, node, int(row["gbs"]), PRECISIONS[row["precision"]]))
             pins = settings(row)
-            published, why = step_of(path, pins)
-            alike, _ = step_of(path, {"zero": pins["zero"]})
-            best, chosen = step_of(path, {})
+            program, offloads = program_of(row), row["model"] == "LLAMA3_70B" and number(row["fsdp"], 0) > 0
+            published, why = step_of(path, pins, offloads, program)
+            alike, _ = step_of(path, {"zero": pins["zero"]}, offloads, program)
+            best, chosen = step_of(path, {}, offloads, program)
             name = "%s on %s %s, %s" % (row["model"], row["gpus"], row["system"], row["precision"])
             if published is None:
                 print("| %s | %s | %s | %s | none: %s | | | | |" % (row["model"], row["system"], row["gpus"], row["precision"], why))

@@ -32,11 +32,13 @@ NCCL = ("--cluster", "pairs", "--arch", "host", "--", "--comm", "nccl")  # nodes
 # Tokens take two experts of four, and all find a slot. Random numbers of slots would depend on the ranks.
 EXPERTS = {"model.heads": 4, "model.kv_heads": 2, "model.n": 4, "model.capacity": 2.0, "model.layers": 2, "train.dropout": 0}
 SIZES = {"gpt": {"model.heads": 4, "model.layers": 3}, "llama": {"model.S": 12, "model.layers": 3}, "sparse": {"model.heads": 4},
-         "moe": EXPERTS, "both_ways": {}, "windows": {}}
+         "moe": EXPERTS, "both_ways": {}, "windows": {}, "patterns": {}}
 PACKED = tempfile.TemporaryDirectory()
 SIZES["packed"] = {"train.data": trainings.Expression('arrays("%s")' % PACKED.name)}
 
 DROPS = {"model.drop": 0.25, "train.dropout": 0.1}
+
+BLOCKS_OF_GPUS = {"model.layers": 1, "model.S": 256, "model.size": 64}
 
 # Of plans that are searched and not built.
 SEARCHED = ("model.heads=8", "model.d=1024", "batch=2", 'precision="mixed_bf16"')
@@ -137,7 +139,9 @@ TABLE = [
     ring("llama", 6, recompute="selective"),          # more rounds than buffers
     ring("llama", 2, tensor=3, sequence=True),
     ring("llama", 3, pipeline=2, zero=3, cut="block", microbatch=2),
-    ring("both_ways", 3, data=2, zero=1, microbatch=2, more=DROPS),
+    ring("both_ways", 3, data=2, zero=1, microbatch=2, more={**DROPS, "model.window": 3}),  # over stretches of 2 positions
+    by_keys("both_ways", 2, more={"model.S": 16, "model.window": 6}),
+    ring("both_ways", 2, microbatch=2, more={"model.S": 16, "model.window": 3}),
     ring("llama", 4, batch=1, more={"model.S": 416, "model.layers": 1}),
     ring("moe", 2, 1, 1, 2, zero=2, more={"plan.expert": 4}),
     ring("llama", 3, data=2, zero=1, more={"model.layers": 2}, words=GPU),
@@ -160,6 +164,12 @@ TABLE = [
     ring("packed", 3, data=2, zero=1, microbatch=2),
     ring("packed", 4, pipeline=2, more={**DROPS, "model.window": 9}),
     ring("packed", 2, microbatch=2, more=DROPS, words=GPU),
+    by_keys("patterns", 2, data=2, zero=1, microbatch=2),                    # layouts of what stretches see of each other
+    by_keys("patterns", 4, tensor=2, recompute="full", more={**DROPS, "model.layers": 1}),
+    by_keys("patterns", 2, microbatch=2, more=BLOCKS_OF_GPUS, words=GPU),
+    ring("patterns", 2, pipeline=2, microbatch=2, more=DROPS),
+    ring("patterns", 4, more={"model.S": 256, "model.window": 1}),
+    ring("patterns", 2, data=2, zero=1, more={**BLOCKS_OF_GPUS, **DROPS}, words=GPU),
 ]
 
 # A sample of 65,536 positions (docs/guide/long_sequences.md): minutes of processor time. Every third commit has one of 2,048.

@@ -85,7 +85,10 @@ def read_megatron(f, ranks, stages, hopper=True):
         kinds = list(zip(megatron_stage(f, layers, embedding, head), (data, spread)))
         held = lambda stage: sum(n / (ranks_of // copies if zero >= stage else 1) for n, ranks_of in kinds)
         products = megatron_stage(f, layers, False, False)[0] - layers * 2 * number("--hidden-size")
-        bytes_of.append({"weights": held(3) * (2 if half else 4) + products * narrow_bytes(f, hopper), "gradients": held(2) * gradient, "optimizer": held(1) * state})
+        sharded = products / (data // copies if zero >= 3 else 1)
+        alone = "--fp8-param-gather" in f or "--fp4-param-gather" in f  # primary weights in 8 or 4 bits: none in 16 (core/transformer/moe/README.md)
+        casts = (sharded if alone else products) * narrow_bytes(f, hopper)
+        bytes_of.append({"weights": (held(3) - sharded * alone) * (2 if half else 4) + casts, "gradients": held(2) * gradient, "optimizer": held(1) * state})
     replicas = data // number("--context-parallel-size", 1)
     micro = number("--global-batch-size") // (number("--micro-batch-size") * replicas)
     return {"microbatches": micro, "precision": precision_of(f, half), "stages": bytes_of}

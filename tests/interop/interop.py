@@ -79,6 +79,7 @@ GOLDEN = [
     ("gpt2.dz", ["import", "hf", HF + "gpt2.json"]),
     ("llama2_7b.dz", ["import", "hf", HF + "llama2_7b.json"]),
     ("mixtral_8x7b.dz", ["import", "hf", HF + "mixtral_8x7b.json"]),
+    ("llama3_8b.dz", ["import", "hf", HF + "llama3_8b.json"]),
     ("gpt_neox_20b.dz", ["import", "hf", HF + "gpt_neox_20b.json"]),
     ("qwen2_0_5b.dz", ["import", "hf", HF + "qwen2_0_5b.json"]),
     ("bert_base.dz", ["import", "hf", HF + "bert_base.json"]),
@@ -93,6 +94,7 @@ GOLDEN = [
     ("zero2_13b.deepspeed.json", ["export", "deepspeed", *ZERO2]),
     ("one_bit.deepspeed.json", ["export", "deepspeed", *ONE_BIT]),
     ("pipeline.deepspeed.json", ["export", "deepspeed", *PIPELINE]),
+    ("llama3_8b.torchtitan.sh", ["export", "torchtitan", HERE + "/golden/llama3_8b.dz", "--gpus", "64", *sets("tensor=4 pipeline=2 data=8 schedule=1f1b recompute=full zero=2 microbatch=1 cut=layer")]),
     ("gpt1t.sbatch", ["export", "slurm", *GPT1T]),
     ("gpt2_cpu.sbatch", ["export", "slurm", *CPU]),
 ]
@@ -404,7 +406,7 @@ def refused(name, args, status, *words):
 def refused_exports(folder):
     card = CARDS + "dp_1_4b.dz"
     mixtral = EXAMPLES + "mixtral_8x7b.dz"
-    refused("no format", ["export"], 2, "deepspeed, megatron, slurm, hf or peft")
+    refused("no format", ["export"], 2, "deepspeed, megatron, torchtitan, slurm, hf or peft")
     refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
     refused("unknown format", ["export", "pytorch", card], 2, "unknown format `pytorch`")
     refused("no file", ["export", "slurm"], 2)

@@ -198,6 +198,10 @@ WRONG = [  # flags, code, words of the message
     (GOOD + ", step-batch-size-schedule 0:16", "Z0688", ["--global-batch-size and --step-batch-size-schedule"]),
     (GOOD + ", lr 2e-4", "Z0688", ["--lr is given twice, as 1e-4 and as 2e-4"]),
     (GOOD + ", recompute-granularity full", "Z0688", ["wants --recompute-method"]),
+    (GOOD + ", fp8-format hybrid, fp8-param-gather", "Z0688", ["--fp8-param-gather wants --use-distributed-optimizer"]),
+    (GOOD + ", fp8-format hybrid, fp8-recipe tensorwise, fp8-param-gather, use-distributed-optimizer, optimizer-cpu-offload", "Z0688", ["wants --fp8-recipe delayed"]),
+    (GOOD + ", cpu-offloading-num-layers 32", "Z0688", ["32 is not below 32 layers"]),
+    (GOOD + ", cpu-offloading-num-layers 4, recompute-activations", "Z0688", ["activations are offloaded without recomputation"]),
     (GOOD + ", multi-latent-attention", "Z0689", ["latent attention"]),
     (GOOD + ", mtp-num-layers 1", "Z0689", ["further tokens"]),
     (GOOD + ", expert-model-parallel-size 2", "Z0688", ["no --num-experts"]),
@@ -209,7 +213,7 @@ WRONG = [  # flags, code, words of the message
     (GOOD.replace("global-batch-size 64", "global-batch-size 63"), "Z0688", ["63", "no multiple"]),
 ]
 NAMED = [  # flags, words of a note
-    ("cpu-offloading-num-layers 4", ["--cpu-offloading-num-layers 4 is not planned"]),
+    ("cpu-offloading-num-layers 4", ["which share of the activations leaves the device is the plan's"]),
     ("rampup-batch-size 16 8 1000", ["--rampup-batch-size 16 8 1000 is not planned"]),
     ("rotary-percent 0.5", ["--rotary-percent 0.5 is not planned"]),
     ("fp8-format e4m3, fp8-recipe blockwise", ["--fp8-recipe blockwise is not planned"]),

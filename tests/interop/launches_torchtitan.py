@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations of torchtitan as .dz files: parameters and layouts of published ones, a published step, contradictions, damaged TOML."""
+"""Configurations of torchtitan as .dz files: parameters and layouts of published ones, a published step, exports read back, contradictions, damaged TOML."""
+import argparse
 import json
 import os
 import random
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from launches import block, expect, failures, parameters_of, passed, write, zplan  # noqa: E402
-from harness import Scratch, require_zplan  # noqa: E402
+from harness import ROOT, Scratch, my_turn, require_zplan  # noqa: E402
 from launches_table import TORCHTITAN  # noqa: E402
 
 
@@ -134,6 +136,99 @@ def check_wrong(folder):
     expect("another model", answer.returncode == 0 and "llama2_7b" in answer.stdout, answer.stderr)
 
 
+# ---- exports read back ----
+
+LLAMA = ["--module", "llama3", "--config=llama3_8b", "--parallelism.fsdp_reshard_after_forward=always"]
+LAUNCHES = [  # name, GPUs, words of a launch
+    ("FSDP with tensor ranks", 64, LLAMA + ["--training.global_batch_size=128", "--parallelism.tensor_parallel_degree=2", "activation_checkpoint:full"]),
+    ("betas, no sequence", 16, LLAMA + ["--parallelism.tensor_parallel_degree=4", "--parallelism.no_enable_sequence_parallel", "--training.seq-len", "4096",
+                                        "--optimizer.param_groups.0.optimizer_kwargs.betas", "0.8", "0.99", "--training.max_norm=2", "activation_checkpoint:none"]),
+    ("replicas of shards", 64, LLAMA + ["--parallelism.data_parallel_replicate_degree=8", "--lr_scheduler.decay_type=cosine", "--lr_scheduler.min_lr_factor=0.1"]),
+    ("ZeRO 2, fp32", 16, LLAMA[:3] + ["--parallelism.fsdp_reshard_after_forward=never", "--training.mixed_precision_param=float32", "--training.seq_len=1024", "--lr_scheduler.decay_ratio=0.25"]),
+    ("a pipeline", 32, LLAMA[:3] + ["--parallelism.fsdp_reshard_after_forward=never", "--parallelism.pipeline_parallel_degree=4", "--training.local_batch_size=8",
+                                   "--parallelism.pipeline_parallel_microbatch_size=2", "--lr_scheduler.decay_ratio=0", "activation_checkpoint:full"]),
+    ("ranks along the sequence", 64, LLAMA + ["--parallelism.context_parallel_degree=4", "activation_checkpoint:selective"]),
+]
+
+
+def words_of(path):
+    """The array as bash reads it."""
+    script = 'source "$1"; printf "%s\\n" "${TORCHTITAN_ARGS[@]}"'
+    return subprocess.run(["bash", "-c", script, "bash", path], capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+
+def read_back(words):
+    """By argparse, which knows no zplan: every key once, whole numbers as such."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    keys = sorted({word.split("=")[0] for word in words if word.startswith("--")})
+    for key in keys:
+        with_value = any(word.startswith(key + "=") for word in words)
+        parser.add_argument(key, **({} if with_value else {"nargs": 2, "type": float} if key.endswith("betas") else {"action": "store_true"}))
+    parser.add_argument("recomputation")
+    return {key: json.loads(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+            for key, value in vars(parser.parse_args(words)).items()}
+
+
+def check_round_trip(folder):
+    for number, (name, gpus, words) in enumerate(LAUNCHES):
+        if not my_turn(number, 3):
+            continue
+        answer = zplan("import", "torchtitan", "--gpus", str(gpus), "--machine", "dgx-h100", "--", *words)
+        if not expect("round trip: " + name, answer.returncode == 0, answer.stderr):
+            continue
+        path, first, second = (os.path.join(folder, "round%d.%s" % (number, ending)) for ending in ("dz", "1.sh", "2.sh"))
+        write(folder, os.path.basename(path), answer.stdout)
+        plan = block(answer.stdout, "plan launched")
+        exported = zplan("export", "torchtitan", path, "--plan", "launched", "-o", first)
+        if not expect("round trip: %s exported" % name, exported.returncode == 0, exported.stderr):
+            continue
+        told = words_of(first)
+        read = read_back(told)
+        sharding, parallelism = int(plan["data"]), lambda key: read["parallelism." + key]
+        expect("%s: degrees" % name, (parallelism("tensor_parallel_degree"), parallelism("pipeline_parallel_degree"), parallelism("context_parallel_degree"),
+                                      parallelism("data_parallel_replicate_degree") * parallelism("data_parallel_shard_degree")) ==
+               (int(plan["tensor"]), int(plan["pipeline"]), int(plan["context"]), sharding), str(read))
+        expect("%s: all GPUs" % name, sharding * int(plan["context"]) * int(plan["tensor"]) * int(plan["pipeline"]) == gpus, str(plan))
+        expect("%s: sharding" % name, parallelism("fsdp_reshard_after_forward") == {"2": "never", "3": "always"}[plan["zero"]], str(read))
+        micro = read["parallelism.pipeline_parallel_microbatch_size"] if int(plan["pipeline"]) > 1 else read["training.local_batch_size"]
+        expect("%s: micro-batch" % name, micro == int(plan["microbatch"]) and read["recomputation"] == "activation_checkpoint:" + plan["recompute"], str(read))
+        for word in words:
+            if "=" in word and not word.startswith(("--module", "--config")) and "no_enable" not in word:
+                expect("%s: %s" % (name, word), word in told, told)
+        again = zplan("import", "torchtitan", "--gpus", str(gpus), "--machine", "dgx-h100", "--", *told)
+        if not expect("round trip: %s imported again" % name, again.returncode == 0, again.stderr):
+            continue
+        back = block(again.stdout, "plan launched")
+        expect("round trip: %s, the same plan" % name, back == plan, (back, plan))
+        expect("round trip: %s, the same training" % name, block(again.stdout, "train") == block(answer.stdout, "train"), again.stdout)
+        exported = zplan("export", "torchtitan", write(folder, "back.dz", again.stdout), "--plan", "launched", "-o", second, "--force")
+        expect("round trip: %s, the same arguments" % name, exported.returncode == 0 and words_of(second) == told, exported.stderr)
+
+
+REFUSED = [  # settings over the first launch, words of the message
+    (["optimizer=lion(lr=1e-4)"], "lion: its settings"),
+    (["precision=mixed_fp16"], "precision mixed_fp16"),
+    (["ema=0.99"], "no average of the weights"),
+    (["model.layers=31"], "none of llama3_debugmodel"),
+    (["model.V=1000"], "none of llama3_debugmodel"),
+    (["zero=1"], "ZeRO 1"),
+    (["offload[optimizer]=cpu"], "together, to the host"),
+]
+
+
+def check_refused(folder):
+    answer = zplan("import", "torchtitan", "--gpus", "64", "--machine", "dgx-h100", "--", *LAUNCHES[0][2])
+    path = write(folder, "refused.dz", answer.stdout)
+    for number, (settings, words) in enumerate(REFUSED):
+        if my_turn(number, 3):
+            run = zplan("export", "torchtitan", path, "--plan", "launched", *(word for one in settings for word in ("--set", one)), "-o", os.path.join(folder, "no.sh"))
+            expect("refused: %s" % settings, run.returncode == 1 and words in run.stderr and not os.path.exists(os.path.join(folder, "no.sh")), run.stderr)
+    run = zplan("export", "torchtitan", os.path.join(ROOT, "examples/gpt2.dz"), "--machine", "dgx-h100")
+    expect("refused: layer norms", run.returncode == 1 and "Z0682" in run.stderr and "layer norm" in run.stderr, run.stderr)
+    run = zplan("import", "torchtitan", "--gpus", "8", "--", "--module=llama3", "--config=llama3_405b")
+    expect("a function that is not known", run.returncode == 1 and "llama3_8b" in run.stderr, run.stderr)
+
+
 def check_damage(folder):
     draw = random.Random(39)
     good = toml(TORCHTITAN[0][3])
@@ -157,6 +252,8 @@ def main():
     with Scratch() as folder:
         check_published(folder)
         check_published_step(folder)
+        check_round_trip(folder)
+        check_refused(folder)
         check_wrong(folder)
         check_damage(folder)
     print("%d passed, %d failed" % (passed[0], len(failures)))

@@ -228,8 +228,8 @@ Test(cost, rings_hide_what_they_pass_on) {
 Test(cost, windows_pass_on_what_they_reach) {
   enum { ROWS = 3, MOST = 5 };
   for (int64_t ranks = 2; ranks <= MOST; ranks++)
-    for (int64_t window = 1; window < 2 * ranks * ROWS; window++) {
-      zp_ring ring = {.ranks = ranks, .rows = ROWS, .window = window, .half_elements = 7, .causal = true};
+    for (int64_t both = 0, window = 1; window < 2 * ranks * ROWS; both = !both, window += !both) {
+      zp_ring ring = {.ranks = (int)ranks, .rows = ROWS, .window = window, .half_elements = 7, .causal = !both};
       int64_t all = 2 * ranks, halves = 0, most_of_round[MOST] = {0};
       double least[MOST], total[MOST] = {0}, shares = 0;
       for (int64_t to = 0; to < ranks; to++)
@@ -240,7 +240,7 @@ Test(cost, windows_pass_on_what_they_reach) {
             if (keys != from && keys != all - 1 - from) continue;
             for (int64_t q = 0; q < all * ROWS; q++)
               for (int64_t k = keys * ROWS; k < (keys + 1) * ROWS; k++)
-                seen += (q / ROWS == to || q / ROWS == all - 1 - to) && q >= k && q - k < window;
+                seen += (q / ROWS == to || q / ROWS == all - 1 - to) && (both || q >= k) && llabs(q - k) < window;
             passed += seen > 0, pairs += seen;
           }
           total[to] += (double)pairs;
@@ -258,8 +258,36 @@ Test(cost, windows_pass_on_what_they_reach) {
         shares += r.share;
       }
       cr_assert(shares + zp_ring_round_of(&ring, 0).share <= 1 + 1e-12);
-      for (int64_t to = 1; to < ranks; to++) cr_assert(total[to] >= total[to - 1], "the last rank sees most");
+      for (int64_t to = 1; to < ranks && !both; to++) cr_assert(total[to] >= total[to - 1], "the last rank sees most");
     }
+}
+
+/* A pattern of all causal blocks is causal attention: ranks do as much in every round, and 3 of 4 halves are sent. With
+ * one half of another rank's keys that only the first rank sees, it has most. */
+Test(cost, patterns_pass_on_what_they_have) {
+  enum { MOST = 6, BLOCK = 16 };
+  for (int ranks = 2; ranks <= MOST; ranks++) {
+    int all = 2 * ranks, calls;
+    double pairs[4 * MOST * MOST] = {0}, whole = BLOCK * BLOCK;
+    for (int q = 0; q < all; q++)
+      for (int k = 0; k <= q; k++) pairs[q * all + k] = q == k ? whole / 2 : whole;
+    zp_ring ring = {.ranks = ranks, .rows = BLOCK, .pairs = pairs, .half_elements = 7, .causal = true};
+    cr_assert_eq(zp_ring_elements(&ring), 7 * 3 * ranks * (ranks - 1) / 2);
+    for (int round = 0; round < ranks; round++) {
+      zp_ring_round r = zp_ring_round_of(&ring, round);
+      cr_assert_float_eq(r.share, 1.0 / ranks, 1e-12);
+      cr_assert_eq(r.elements, round == 0 ? 0 : 2 * 7);
+    }
+    cr_assert_float_eq(zp_pattern_share(pairs, ranks, &calls), 1.0 / ranks, 1e-12);
+    cr_assert_eq(calls, all + 1);
+    for (int i = 0; i < all * all; i++) pairs[i] = i / all == i % all ? whole : 0;
+    pairs[1] = whole; /* the first stretch sees the second, which the next rank has */
+    cr_assert_eq(zp_ring_elements(&ring), 7);
+    cr_assert_float_eq(zp_pattern_share(pairs, ranks, &calls), 3.0 / (all + 1), 1e-12);
+    cr_assert_eq(calls, 3);
+    cr_assert_eq(zp_ring_round_of(&ring, ranks - 1).elements, 7);
+    cr_assert_float_eq(zp_ring_round_of(&ring, 0).share, 2.0 / 3, 1e-12);
+  }
 }
 
 /* ---- whole programs ---- */

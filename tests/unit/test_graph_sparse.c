@@ -137,6 +137,48 @@ Test(graph_sparse, random_blocks) {
 }
 
 /* Work is that of the pairs that are there; all blocks are dense attention. */
+/* Block by block: a part sees what the layout sees there, and pairs between stretches are counted. */
+static void check_parts(zp_arena *arena, const zp_layout *l, int stretches) {
+  int n = l->n / stretches;
+  const double *between = zp_layout_between(arena, l, stretches);
+  for (int q = 0; q < stretches; q++)
+    for (int k = 0; k < stretches; k++) {
+      const zp_layout *part = zp_layout_part(arena, l, stretches, q, k);
+      double pairs = 0;
+      for (int head = 0; head < l->sets; head++)
+        for (int i = 0; i < n * n; i++) {
+          int64_t query = (i / n + 1) * BLOCK - 1, key = i % n * BLOCK;
+          bool sees = zp_layout_sees(l, head, q * n * BLOCK + query, k * n * BLOCK + key);
+          cr_assert_eq(part && zp_layout_sees(part, head, query, key), sees, "%d, %d of %d: pair %d", q, k, stretches,
+                       i);
+          pairs += !sees ? 0 : l->causal && q == k && i / n == i % n ? 0.5 : 1;
+        }
+      cr_assert_eq(part == NULL, pairs == 0);
+      cr_assert(!part || part->causal == (l->causal && q == k));
+      cr_assert_float_eq(between[q * stretches + k], pairs / l->sets * BLOCK * BLOCK, 1e-9);
+    }
+}
+
+Test(graph_sparse, parts_are_what_stretches_see) {
+  zp_arena *arena = zp_arena_new("test");
+  const zp_sparse sparse[] = {
+      {.kind = ZP_SPARSE_SLIDING, .window = 3},
+      {.kind = ZP_SPARSE_BIGBIRD, .window = 1, .global = 1, .random = 2, .seed = 3},
+      {.kind = ZP_SPARSE_FIXED, .local = 4, .global = 1, .patterns = 3},
+  };
+  for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++)
+    for (int causal = 0; causal < 2; causal++)
+      for (int stretches = 1; stretches <= 12; stretches++) {
+        const char *error;
+        zp_sparse one = sparse[i];
+        one.block = BLOCK;
+        const zp_layout *l = zp_layout_make(arena, &one, HEADS, 12 * BLOCK, causal, &error);
+        cr_assert(l, "%s", error);
+        if (12 % stretches == 0) check_parts(arena, l, stretches);
+      }
+  zp_arena_free(arena);
+}
+
 static double attention_flop(const zp_sparse *sparse) {
   kit k = kit_new(128, 1, 8);
   int x = k.graph->carry_in.data[0];

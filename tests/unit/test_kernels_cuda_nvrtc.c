@@ -38,77 +38,33 @@ static long number_before(const char *from, const char *what) {
   return strtol(at, NULL, 10);
 }
 
+/* Kernels of attention, of the end of a step, of layers. The first three: also in f64. */
+/* clang-format off */
 static const char *const kernels[] = {
-    "zpd_attention_forward",
-    "zpd_attention_grad_q",
-    "zpd_attention_grad_kv", /* the first three: also in f64 */
-    "zpd_attention_stretch",
-    "zpd_embedding",
-    "zpd_embedding_grad",
-    "zpd_position_grad",
-    "zpd_ce_stats",
-    "zpd_ce_loss",
-    "zpd_ce_grad",
-    "zpd_optimizer",
-    "zpd_square_segments",
-    "zpd_lamb_moments",
-    "zpd_decide",
-    "zpd_sum_parts",
-    "zpd_gate_choose",
-    "zpd_gate_places",
-    "zpd_gate_grad",
-    "zpd_dispatch",
-    "zpd_combine",
-    "zpd_combine_grad",
-    "zpd_pack_signs",
-    "zpd_average_signs",
-    "zpd_muon_momentum",
-    "zpd_muon_mix",
-    "zpd_muon_apply",
-    "zpd_unpack_signs",
-    "zpd_momentum",
-    "zpd_frozen_update",
-    "zpd_merge_parts",
-    "zpd_move_positions",
-    "zpd_mean_positions",
-    "zpd_spread_positions",
-    "zpd_add_to_error",
-    "zpd_pack_error",
-    "zpd_owner_update",
-    "zpd_apply_signs",
-    "zpd_lamb_fresh",
-    "zpd_lamb_frozen",
-    "zpd_variance",
-    "zpd_local_add",
-    "zpd_local_mean",
-    "zpd_local_weights",
-    "zpd_adafactor_rows",
-    "zpd_adafactor_cols",
-    "zpd_adafactor_add",
-    "zpd_adafactor_means",
-    "zpd_adafactor_factors",
-    "zpd_adafactor_squares",
-    "zpd_adafactor_apply",
-    "zpd_muon_squares",
-    "zpd_muon_place",
-    "zpd_gather",
-    "zpd_gather_grad",
-    "zpd_reduce",
-    "zpd_reduce_grad",
-    "zpd_squared_error",
-    "zpd_squared_error_grad",
+    "zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv", "zpd_attention_stretch",
+    "zpd_adafactor_rows", "zpd_adafactor_cols", "zpd_adafactor_add", "zpd_adafactor_means", "zpd_adafactor_factors",
+    "zpd_adafactor_squares", "zpd_adafactor_apply", "zpd_pack_signs", "zpd_average_signs", "zpd_unpack_signs",
+    "zpd_momentum", "zpd_frozen_update", "zpd_add_to_error", "zpd_pack_error", "zpd_owner_update", "zpd_apply_signs",
+    "zpd_lamb_fresh", "zpd_lamb_frozen", "zpd_variance", "zpd_local_add", "zpd_local_mean", "zpd_local_weights",
+    "zpd_optimizer", "zpd_square_segments", "zpd_lamb_moments", "zpd_decide", "zpd_sum_parts", "zpd_muon_momentum",
+    "zpd_muon_mix", "zpd_muon_apply", "zpd_muon_squares", "zpd_muon_place",
+    "zpd_embedding", "zpd_embedding_grad", "zpd_position_grad", "zpd_ce_stats", "zpd_ce_loss", "zpd_ce_grad",
+    "zpd_merge_parts", "zpd_move_positions", "zpd_mean_positions", "zpd_spread_positions", "zpd_gate_choose",
+    "zpd_gate_places", "zpd_gate_grad", "zpd_dispatch", "zpd_combine", "zpd_combine_grad", "zpd_gather",
+    "zpd_gather_grad", "zpd_reduce", "zpd_reduce_grad", "zpd_squared_error", "zpd_squared_error_grad",
     "zpd_transpose",
 };
-enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
+/* clang-format on */
+enum { ATTENTION = 3, FIRST_OPTIMIZER = 4, FIRST_LAYER = 36, KERNELS = sizeof kernels / sizeof *kernels };
 
 /* f64: division and square root are calls, for which ptxas saves registers; so only attention is checked. */
-static void check(const char *text, int n_kernels, const char *arch, int head, bool f64) {
+static void check(const char *text, int first, int end, const char *arch, int head, bool f64) {
   zp_arena *arena = zp_arena_new("nvrtc");
   const char *error = NULL;
   if (!zp_nvrtc_use(arena, NULL, &error)) cr_skip_test("%s", error);
   char *log = compile(arena, text, arch, head, f64 ? "-DZPD_F64" : NULL);
   cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
-  for (int i = 0; i < n_kernels; i++) {
+  for (int i = first; i < end; i++) {
     char quoted[64], what[128];
     snprintf(quoted, sizeof quoted, "'%s'", kernels[i]);
     snprintf(what, sizeof what, "%s, f%d, heads up to %d: %s", arch, f64 ? 64 : 32, head, kernels[i]);
@@ -130,14 +86,33 @@ static void skip_until_long(void) {
   if (!getenv("ZPLAN_LONG")) cr_skip_test("a part of tests/long.sh");
 }
 
-Test(kernels_cuda_nvrtc, f32) { check(all, KERNELS, "sm_80", 256, false); }
+/* What takes long has turns of its own by its place in this file. */
+Test(kernels_cuda_nvrtc, f32_attention) {
+  check("#include \"zpd_attention.cuh\"\n#include \"zpd_stretch.cuh\"\n", 0, FIRST_OPTIMIZER, "sm_80", 256, false);
+}
+Test(kernels_cuda_nvrtc, f32_optimizers) {
+  check("#include \"zpd_adafactor.cuh\"\n#include \"zpd_one_bit_lamb.cuh\"\n#include \"zpd_one_bit_local.cuh\"\n"
+        "#include \"zpd_flat.cuh\"\n#include \"zpd_muon.cuh\"\n",
+        FIRST_OPTIMIZER, FIRST_LAYER, "sm_80", 256, false);
+}
+Test(kernels_cuda_nvrtc, f32_in_one_text) {
+  skip_until_long(); /* the three texts around it */
+  check(all, 0, KERNELS, "sm_80", 256, false);
+}
+Test(kernels_cuda_nvrtc, f32_layers) {
+  check("#include \"zpd_cross_entropy.cuh\"\n#include \"zpd_experts.cuh\"\n#include \"zpd_lookup.cuh\"\n"
+        "#include \"zpd_merge.cuh\"\n#include \"zpd_positions.cuh\"\n#include \"zpd_gather.cuh\"\n"
+        "#include \"zpd_reduce.cuh\"\n#include \"zpd_squared_error.cuh\"\n#include \"zpd_transpose.cuh\"\n"
+        "#include \"zpd_unfold.cuh\"\n",
+        FIRST_LAYER, KERNELS, "sm_80", 256, false);
+}
 Test(kernels_cuda_nvrtc, f64) {
   skip_until_long(); /* the text of f32 in another type */
-  check("#include \"zpd_attention.cuh\"\n", ATTENTION, "sm_90", 128, true);
+  check("#include \"zpd_attention.cuh\"\n", 0, ATTENTION, "sm_90", 128, true);
 }
 Test(kernels_cuda_nvrtc, f64_whole) {
   skip_until_long();
-  check(all, KERNELS, "sm_90", 128, true);
+  check(all, 0, KERNELS, "sm_90", 128, true);
 }
 
 /* Attention of T5: keys of another sequence, relative biases, dropout. */

@@ -18,12 +18,13 @@ typedef struct problem {
 static bool sees(const problem *p, int64_t q, int64_t k) {
   if (p->has_documents && (p->documents[q] < 0 || p->documents[q] != p->documents[k])) return false;
   if (p->a.causal && k > q) return false;
-  return !p->a.window || q - k < p->a.window;
+  return !p->a.window || (q - k < p->a.window && k - q < p->a.window);
 }
 
 static bool call_sees(const problem *p, const zpr_call *call, int64_t i, int64_t j) {
   if (call->kind == ZPR_WHOLE) return true;
   if (call->kind == ZPR_REVERSED) return j >= i;
+  if (call->kind == ZPR_TRIANGLE) return j <= i;
   return sees(p, call->at_query + i, call->at_key + j);
 }
 
@@ -78,9 +79,9 @@ Test(rt_pairs, calls_are_what_attention_sees) {
   enum { DOCUMENTS = 12 };
   for (int64_t ranks = 2; ranks <= MOST_RANKS; ranks++)
     for (int64_t rows = 1; rows <= MOST_ROWS; rows++)
-      for (int64_t window = -1; window < 2 * ranks * rows; window++) { /* -1: both ways */
+      for (int64_t window = 0; window < 4 * ranks * rows; window++) { /* the second half: both ways */
         problem p = {.ranks = ranks, .rows = rows, .positions = 2 * ranks * rows};
-        p.a.causal = window >= 0, p.a.window = window > 0 ? window : 0;
+        p.a.causal = window < p.positions, p.a.window = window % p.positions;
         check_problem(&p);
         for (unsigned seed = 0; seed < DOCUMENTS; seed++) {
           cut_documents(&p, seed);

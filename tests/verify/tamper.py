@@ -28,6 +28,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'precision="mixed_mxfp8"', "--set", "recompute=none"),
+    ("examples/gpt_tiny.dz", "--machine", "dgx-b200", "--gpus", "8", "--for", "megatron", "--set", 'precision="mixed_mxfp8"', "--set", "pipeline=2", "--set", "zero=1", "--set", "cut=layer"),
     ("examples/gpt_tiny.dz", "--ranks", "5", "--set", "tensor=2", "--set", "pipeline=2", "--set", "idle=1"),
     ROUTED,
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
@@ -40,6 +41,7 @@ PLANS = (
     KEYS,
     RING,
     ("tests/diff/windows.dz", "--ranks", "4", "--set", "context=4", "--set", "context_by=ring", "--set", "zero=1"),
+    ("tests/diff/patterns.dz", "--ranks", "2", "--set", "context=2", "--set", "context_by=ring"),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 EXCHANGES = ("spread_heads", "return_heads", "gather_choices", "spread_counts", "spread_slots", "return_slots")

@@ -144,7 +144,8 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   else
     zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %s, .causal = %s,", ZP_LL(G),
                 zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
-  if (n->attr.layout) zp_buf_line(out, "    .layout = layout%d,", zp_layout_number(f->model, n->attr.layout));
+  bool parts = n->attr.layout && n->attr.parts > 1;
+  if (n->attr.layout && !parts) zp_buf_line(out, "    .layout = layout%d,", zp_layout_number(f->model, n->attr.layout));
   if (n->attr.softcap > 0) zp_buf_line(out, "    .softcap = %s,", zp_decimal(f->e->arena, n->attr.softcap));
   if (n->attr.alibi_heads) zp_buf_line(out, "    .alibi_heads = %lld,", ZP_LL(n->attr.alibi_heads));
   bool drops = n->attr.rate > 0 && !f->stretch;
@@ -175,9 +176,11 @@ void zp_print_attention(zp_frame *f, const zp_step *s) {
   if (zp_attention_documents(n) >= 0) zp_buf_line(out, "    .documents = %s,", zp_frame_name(f, in[extents]));
   if (s->workspace >= 0) zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
   if (ring || (by_keys && (n->attr.causal || zp_attention_by_pairs(&n->attr))))
-    zp_buf_line(out, "}, (char *)%s + %lld);", zp_frame_name(f, s->workspace), ZP_LL(shares));
+    zp_buf_line(out, "}, %s, (char *)%s + %lld);",
+                parts ? zp_format(f->e->arena, "pattern%d", zp_pattern_number(f->model, n->attr.layout)) : "NULL",
+                zp_frame_name(f, s->workspace), ZP_LL(shares));
   else if (by_keys)
-    zp_buf_line(out, "}, NULL);");
+    zp_buf_line(out, "}, NULL, NULL);");
   else
     zp_buf_line(out, f->stretch ? "}, p);" : "});");
 }

@@ -41,7 +41,12 @@ void launch_note(launch *l, const char *format, ...) {
 bool launch_is_sound(const launch *l) { return zp_diags_errors(l->diags) == l->errors_before; }
 
 void launch_pin(launch *l, const char *key, const char *value, const char *from) {
-  launch_line line = {key, value, from};
+  launch_line line = {key, value, from, false};
+  zp_push(l->arena, &l->pins, line);
+}
+
+void launch_permit(launch *l, const char *key, const char *values, const char *from) {
+  launch_line line = {key, values, from, true};
   zp_push(l->arena, &l->pins, line);
 }
 
@@ -50,7 +55,7 @@ void launch_pin_int(launch *l, const char *key, int64_t value, const char *from)
 }
 
 void launch_set(launch *l, const char *key, const char *value, const char *from) {
-  launch_line line = {key, value, from};
+  launch_line line = {key, value, from, false};
   zp_push(l->arena, &l->train, line);
 }
 

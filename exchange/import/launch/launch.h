@@ -27,6 +27,7 @@ typedef struct launch_model {
 /* A setting or a limit as it is written, and where the launch says so. */
 typedef struct launch_line {
   const char *key, *value, *from; /* from: "--tensor-model-parallel-size 8"; NULL: nothing to say */
+  bool permits;                   /* `in`: the value is a list of what may be */
 } launch_line;
 typedef ZP_VEC(launch_line) launch_lines;
 
@@ -57,6 +58,7 @@ zp_imported *launch_end(launch *l);
 void launch_note(launch *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool launch_is_sound(const launch *l);
 void launch_pin(launch *l, const char *key, const char *value, const char *from);
+void launch_permit(launch *l, const char *key, const char *values, const char *from);
 void launch_pin_int(launch *l, const char *key, int64_t value, const char *from);
 void launch_set(launch *l, const char *key, const char *value, const char *from);
 /* The product of numbers from 0 on; INT64_MAX if it is larger. */

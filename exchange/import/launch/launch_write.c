@@ -10,7 +10,7 @@
 static void put_lines(zp_buf *out, const launch_lines *lines) {
   for (int i = 0; i < lines->len; i++) {
     const launch_line *line = &lines->data[i];
-    zp_buf_printf(out, "  %s = %s", line->key, line->value);
+    zp_buf_printf(out, "  %s %s %s", line->key, line->permits ? "in" : "=", line->value);
     if (line->from) zp_buf_printf(out, "  # %s", zp_quote_terminal(out->arena, line->from));
     zp_buf_puts(out, "\n");
   }

@@ -155,6 +155,23 @@ static int zero_of(megatron *m, const char **from) {
   return 3;
 }
 
+/* core/transformer/transformer_config.py: what --cpu-offloading-num-layers goes without. */
+static void pin_saved(megatron *m, int64_t pipeline) {
+  launch *l = m->l;
+  int64_t layers = megatron_int(m, F_SAVED_OFFLOAD, 0);
+  if (layers < 1) return;
+  if (pipeline > 1) megatron_clash(m, F_PIPELINE, F_SAVED_OFFLOAD, "activations are offloaded without a pipeline");
+  if (megatron_has(m, F_RECOMPUTE) || megatron_has(m, F_RECOMPUTE_OLD))
+    megatron_clash(m, megatron_has(m, F_RECOMPUTE) ? F_RECOMPUTE : F_RECOMPUTE_OLD, F_SAVED_OFFLOAD,
+                   "activations are offloaded without recomputation");
+  if (layers >= l->model.layers)
+    launch_complain(l, m->given[F_SAVED_OFFLOAD].at, "--cpu-offloading-num-layers %lld is not below %lld layers",
+                    (long long)layers, (long long)l->model.layers);
+  launch_permit(l, "offload[activations]", "[\"none\", \"cpu\"]", megatron_from(m, F_SAVED_OFFLOAD));
+  launch_note(l, "%s: which share of the activations leaves the device is the plan's",
+              megatron_from(m, F_SAVED_OFFLOAD));
+}
+
 static void pin_state(megatron *m, int64_t pipeline, int64_t data) {
   launch *l = m->l;
   const char *from;
@@ -186,6 +203,7 @@ static void pin_state(megatron *m, int64_t pipeline, int64_t data) {
   if (megatron_has(m, F_FP16) && !megatron_has(m, F_SUM_FP32))
     launch_note(l,
                 "--accumulate-allreduce-grads-in-fp32 is not given: gradients are counted with 4 bytes all the same");
+  pin_saved(m, pipeline);
   if (!megatron_has(m, F_OPTIMIZER_OFFLOAD)) {
     launch_pin(l, "offload[optimizer]", "\"none\"", NULL);
     return;

@@ -48,6 +48,21 @@ static const char *recipe(megatron *m, const char **from) {
   return NULL;
 }
 
+/* training/arguments.py: assertions on --fp8-param-gather. */
+static void set_weights(megatron *m) {
+  launch *l = m->l;
+  megatron_flag flag = megatron_has(m, F_FP4) ? F_FP4_WEIGHTS : F_FP8_WEIGHTS;
+  bool alone = megatron_has(m, flag), shards = megatron_has(m, F_DISTRIBUTED) || megatron_has(m, F_FSDP);
+  if (alone && !shards)
+    launch_complain(l, m->given[flag].at, "%s wants --use-distributed-optimizer or --use-megatron-fsdp",
+                    megatron_name(flag));
+  if (alone && megatron_has(m, F_OPTIMIZER_OFFLOAD) &&
+      strcmp(megatron_text(m, F_FP8_RECIPE, "delayed"), "delayed") != 0)
+    launch_complain(l, m->given[flag].at, "%s with --optimizer-cpu-offload wants --fp8-recipe delayed",
+                    megatron_name(flag));
+  launch_set(l, "product_weights", alone ? "\"casts\"" : "\"bf16\"", megatron_from(m, flag));
+}
+
 static void set_precision(megatron *m) {
   launch *l = m->l;
   megatron_clash(m, F_BF16, F_FP16, "a training has one type");
@@ -61,6 +76,7 @@ static void set_precision(megatron *m) {
     eight = NULL;
   }
   launch_set(l, "precision", zp_format(l->arena, "\"%s\"", eight ? eight : word), from);
+  if (eight) set_weights(m);
   if (!megatron_has(m, F_FP16)) return;
   int64_t scale = megatron_int(m, F_LOSS_SCALE, 0), window = megatron_int(m, F_SCALE_WINDOW, 1000);
   bool power = scale > 0 && (scale & (scale - 1)) == 0;

@@ -27,7 +27,7 @@ static const struct {
              top_k, expert_ff)                                                                                         \
   {name,       flavor, d,   layers,  heads, kv_heads, head,  ff,                                                       \
    vocabulary, theta,  eps, qk_norm, tied,  experts,  top_k, expert_ff},
-#include "torchtitan_sizes.def"
+#include <zplan/torchtitan_sizes.def>
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
@@ -84,26 +84,103 @@ void torchtitan_model(config *d) {
 
 /* ---- words ---- */
 
-/* --section.key=VALUE, --section.key VALUE, --section.key for true and --section.no_key, --section.no-key for false. */
+static const struct {
+  const char *module, *name, *flavor, *settings;
+} configs[] = {
+#define CONFIG(module, function, flavor, settings) {module, function, flavor, settings},
+#include <zplan/torchtitan_sizes.def>
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+/* "a.b=1 c.d=2" */
+static void set_all(config *d, const char *settings) {
+  for (size_t n; (n = strcspn(settings, " ")) > 0; settings += n + (settings[n] == ' ')) {
+    const char *one = zp_strndup(d->l->arena, settings, n), *equals = strchr(one, '=');
+    config_set(d, zp_strndup(d->l->arena, one, (size_t)(equals - one)), equals + 1);
+  }
+}
+
+/* What a function of Python would return, by the table of those that are known. */
+static void start_from(config *d, const char *module, const char *name) {
+  zp_buf known = zp_buf_new(d->l->arena);
+  for (int i = 0; i < N_CONFIGS; i++) {
+    zp_buf_printf(&known, "%s%s", i ? ", " : "", configs[i].name);
+    if (!name || strcmp(configs[i].name, name) != 0 || (module && strcmp(configs[i].module, module) != 0)) continue;
+    config_set(d, "model.name", configs[i].module);
+    config_set(d, "model.flavor", configs[i].flavor);
+    set_all(d, configs[i].settings);
+    return;
+  }
+  zp_diag *diag = launch_refuse(d->l, ZP_NO_SPAN,
+                                "--%s %s names a function of Python, which is not run: give what it sets as "
+                                "--section.key",
+                                name ? "config" : "module", name ? name : module);
+  zp_diag_help(diag, "known with their settings are %s", known.data);
+}
+
+/* "activation_checkpoint:full": the class of a section. */
+static bool is_class(const char *word) { return strncmp(word, "--", 2) != 0 && strchr(word, ':'); }
+
+/* Keys of the first group of parameters, "optimizer.param_groups.0.optimizer_kwargs.lr", as "optimizer.lr". */
+static const char *short_path(zp_arena *arena, const char *path) {
+  static const char group[] = "optimizer.param_groups.0.", settings[] = "optimizer_kwargs.", prefix[] = "optimizer_";
+  if (strncmp(path, group, sizeof group - 1) != 0) return path;
+  const char *key = path + sizeof group - 1;
+  if (strncmp(key, settings, sizeof settings - 1) == 0) key += sizeof settings - 1;
+  if (strncmp(key, prefix, sizeof prefix - 1) == 0) key += sizeof prefix - 1; /* optimizer_name */
+  return zp_format(arena, "optimizer.%s", key);
+}
+
+/* A word and what follows it: --section.key=VALUE, --section.key VALUE, --section.key for true and --section.no_key,
+ * --section.no-key for false; section:class. Sets *key and *value; how many words they take, 0: it is none. */
+static int read_word(zp_arena *arena, const zp_strings *words, int at, const char **key, const char **value) {
+  const char *word = words->data[at], *equals = strchr(word, '='), *end = equals;
+  bool class = is_class(word);
+  if (!class && (strncmp(word, "--", 2) != 0 || !word[2])) return 0;
+  if (class) end = strchr(word, ':');
+  const char *begin = class ? word : word + 2;
+  char *path = end ? zp_strndup(arena, begin, (size_t)(end - begin)) : zp_strdup(arena, begin);
+  for (char *c = path; *c; c++)
+    if (*c == '-') *c = '_';
+  const char *next = at + 1 < words->len ? words->data[at + 1] : NULL;
+  bool follows = !end && next && strncmp(next, "--", 2) != 0 && !is_class(next);
+  char *no = strstr(path, ".no_");
+  if (!end && !follows && no) memmove(no + 1, no + 4, strlen(no + 4) + 1);
+  *key = class ? zp_format(arena, "%s.mode", path) : short_path(arena, path);
+  *value = end ? end + 1 : follows ? next : no ? "false" : "true";
+  return 1 + follows;
+}
+
+/* The second of two numbers: "optimizer.betas" takes them. */
+static bool takes_pair(config *d, const zp_strings *words, int at, const char *key, const char *value) {
+  if (strcmp(key, "optimizer.betas") != 0 || at >= words->len) return false;
+  config_set(d, "optimizer.beta1", value);
+  config_set(d, "optimizer.beta2", words->data[at]);
+  return true;
+}
+
+/* --module and --config come before all others, wherever they stand. */
 static void override(config *d, const zp_strings *words) {
-  zp_arena *arena = d->l->arena;
-  for (int i = 0; i < words->len; i++) {
-    const char *word = words->data[i], *equals = strchr(word, '=');
-    if (strncmp(word, "--", 2) != 0 || !word[2]) {
-      launch_complain(d->l, ZP_NO_SPAN, "`%s` is no --section.key", word);
+  const char *key, *value, *module = NULL, *name = NULL;
+  for (int i = 0, n; i < words->len; i += n ? n : 1) {
+    n = read_word(d->l->arena, words, i, &key, &value);
+    if (n && strcmp(key, "module") == 0) module = value;
+    if (n && strcmp(key, "config") == 0) name = value;
+  }
+  if (module || name) start_from(d, module, name);
+  for (int i = 0, n; i < words->len; i += n ? n : 1) {
+    n = read_word(d->l->arena, words, i, &key, &value);
+    if (n == 0) {
+      launch_complain(d->l, ZP_NO_SPAN, "`%s` is no --section.key", words->data[i]);
       continue;
     }
-    char *path = equals ? zp_strndup(arena, word + 2, (size_t)(equals - word) - 2) : zp_strdup(arena, word + 2);
-    for (char *c = path; *c; c++)
-      if (*c == '-') *c = '_';
-    bool follows = !equals && i + 1 < words->len && strncmp(words->data[i + 1], "--", 2) != 0;
-    char *no = strstr(path, ".no_");
-    if (!equals && !follows && no) memmove(no + 1, no + 4, strlen(no + 4) + 1);
-    if (strcmp(path, "module") == 0 || strcmp(path, "config") == 0)
-      launch_refuse(d->l, ZP_NO_SPAN,
-                    "--%s names a function of Python, which is not run: give what it sets as --section.key", path);
+    if (strcmp(key, "module") == 0 || strcmp(key, "config") == 0) continue;
+    if (takes_pair(d, words, i + n, key, value))
+      n++;
     else
-      config_set(d, path, equals ? equals + 1 : follows ? words->data[++i] : no ? "false" : "true");
+      config_set(d, key, value);
+    if (strcmp(key, "activation_checkpoint.mode") == 0 && is_class(words->data[i])) /* every second layer is older */
+      config_set(d, "activation_checkpoint.selective_ac_option", "op");
   }
 }
 

@@ -2,6 +2,11 @@
 /* Precision, optimizer, learning rate and length of torchtitan's configuration as settings of a train block. */
 #include "torchtitan.h"
 
+#include <math.h>
+
+/* A norm that no gradient reaches: `export torchtitan` writes it where gradients are not clipped. */
+#define NO_CLIP 1e9
+
 static void set_precision(config *d) {
   launch *l = d->l;
   const char *path = "training.mixed_precision_param", *word = config_text(d, path, "bfloat16");
@@ -26,13 +31,17 @@ static void set_optimizer(config *d) {
     launch_refuse(l, config_at(d, "optimizer.name"), "optimizer.name %s is not planned: Adam and AdamW are", name);
     return;
   }
+  if (strcmp(config_text(d, "optimizer.pattern", ".*"), ".*") != 0)
+    launch_refuse(l, config_at(d, "optimizer.pattern"),
+                  "groups of parameters: the first of optimizer.param_groups is not all of them");
+  double decay = config_real(d, "optimizer.weight_decay", 0.1, 0, 1e6); /* of one group, which holds norms, too */
   launch_set(l, "optimizer",
-             zp_format(a, "%s(lr = %s, betas = [%s, %s], eps = %s, weight_decay = %s)", adamw ? "adamw" : "adam",
+             zp_format(a, "%s(lr = %s, betas = [%s, %s], eps = %s, weight_decay = %s%s)", adamw ? "adamw" : "adam",
                        launch_number(a, config_real(d, "optimizer.lr", 8e-4, 1e-30, 1e6)),
                        launch_number(a, config_real(d, "optimizer.beta1", 0.9, 0, 0.999999999)),
                        launch_number(a, config_real(d, "optimizer.beta2", 0.95, 0, 0.999999999)),
-                       launch_number(a, config_real(d, "optimizer.eps", 1e-8, 1e-30, 1)),
-                       launch_number(a, config_real(d, "optimizer.weight_decay", 0.1, 0, 1e6))),
+                       launch_number(a, config_real(d, "optimizer.eps", 1e-8, 1e-30, 1)), launch_number(a, decay),
+                       decay > 0 ? ", decay = \"all\"" : ""),
              config_from(d, "optimizer.name"));
 }
 
@@ -43,7 +52,7 @@ static void set_schedule(config *d, int64_t steps) {
   const char *type = config_text(d, "lr_scheduler.decay_type", "linear");
   const char *floor = config_has(d, "lr_scheduler.lr_min") ? "lr_scheduler.lr_min" : "lr_scheduler.min_lr_factor";
   double least = config_real(d, floor, 0, 0, 1) * config_real(d, "optimizer.lr", 8e-4, 1e-30, 1e6);
-  int64_t decay = (int64_t)(config_real(d, "lr_scheduler.decay_ratio", 1, 0, 1) * (double)steps);
+  int64_t decay = llround(config_real(d, "lr_scheduler.decay_ratio", 1, 0, 1) * (double)steps);
   bool stays = config_has(d, "lr_scheduler.decay_ratio");
   if (warmup >= steps) {
     launch_note(l, "a warm-up of %lld steps does not end within the training's %lld: none stands there",
@@ -56,6 +65,8 @@ static void set_schedule(config *d, int64_t steps) {
       zp_format(l->arena, "warmup = %lld, min_lr = %s", (long long)warmup, launch_number(l->arena, least));
   if (stays && decay >= 1 && decay + warmup <= steps && strcmp(type, "linear") == 0)
     launch_set(l, "schedule", zp_format(l->arena, "wsd(decay = %lld, %s)", (long long)decay, tail), from);
+  else if (stays && decay == 0)
+    launch_set(l, "schedule", zp_format(l->arena, "constant(warmup = %lld)", (long long)warmup), from);
   else if (!stays && launch_among("linear cosine", type))
     launch_set(l, "schedule", zp_format(l->arena, "%s(%s)", type, tail), from);
   else
@@ -70,8 +81,9 @@ void torchtitan_train(config *d) {
   set_precision(d);
   set_optimizer(d);
   set_schedule(d, steps);
-  double clip = config_real(d, "training.max_norm", 1, 0, 1e9);
-  if (clip > 0) launch_set(l, "clip", launch_number(l->arena, clip), config_from(d, "training.max_norm"));
+  double clip = config_real(d, "training.max_norm", 1, 0, NO_CLIP);
+  if (clip > 0 && clip < NO_CLIP)
+    launch_set(l, "clip", launch_number(l->arena, clip), config_from(d, "training.max_norm"));
   if (l->words->dropout > 0) launch_set(l, "dropout", launch_number(l->arena, l->words->dropout), "the model's");
   if (!config_bool(d, "compile.enable", false))
     launch_note(l, "compile.enable is false: the predicted step is that of compiled layers, which take less time");

@@ -204,7 +204,7 @@ static zp_input_range range_of_extents(zp_input *input, const zp_graph *graph, c
 }
 
 bool zp_attention_by_pairs(const zp_op_attr *attr) {
-  return attr->parts > 1 && (attr->window || attr->rate > 0 || attr->documents);
+  return attr->parts > 1 && (attr->window || attr->rate > 0 || attr->documents || attr->sparse);
 }
 
 int64_t zp_attention_most(const zp_graph *graph, const zp_node *node) {

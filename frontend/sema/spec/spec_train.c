@@ -87,6 +87,7 @@ static const zp_field log_fields[] = {
 static const zp_schema log_schema = ZP_SCHEMA_WITH("log", log_fields, 0, &train_unwritten);
 
 static const zp_word gradient_sums[] = {{"fp32", 0}, {"bf16_stochastic", 1}, {NULL, 0}};
+static const zp_word product_weights[] = {{"casts", 0}, {"bf16", 1}, {NULL, 0}};
 static const zp_word reduce_dtypes[] = {{"fp32", 0}, {"bf16", 1}, {NULL, 0}};
 
 static const char data_parallel_note[] =
@@ -123,6 +124,9 @@ static const zp_field train_fields[] = {
     {"gradient_sums", ZP_FIELD_WORD, .offset = offsetof(zp_train, stochastic_sums), .words = gradient_sums,
      .meaning = "type in which gradients of micro-batches are summed; bf16 rounds at random",
      .example = "gradient_sums = \"bf16_stochastic\""},
+    {"product_weights", ZP_FIELD_WORD, .offset = offsetof(zp_train, bf16_weights), .words = product_weights,
+     .meaning = "how programs that can keep weights of products in 8 or 4 bits: as their casts alone, or in bf16, too",
+     .example = "product_weights = \"bf16\""},
     {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer, .meaning = "update rule, with its learning rate",
      .example = "optimizer = adamw(lr = 6e-4)", .missing = "required"},
     {"groups", ZP_FIELD_CUSTOM, .read = zp_read_groups, .calls = &zp_group_calls,

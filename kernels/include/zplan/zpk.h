@@ -183,7 +183,8 @@ typedef struct zpk_block_list {
   const int32_t *first; /* [S / block + 1] */
   const zpk_run *run;
 } zpk_block_list;
-/* Which blocks of keys the blocks of queries see. Every block sees itself, so every query a key. */
+/* Which blocks of keys the blocks of queries see. Every block sees itself, so every query a key; but in a part of a
+ * layout, between different positions, some see none: their outputs are 0, their log-sum-exps -inf. */
 typedef struct zpk_layout {
   int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: zpd.h */
   zpk_block_list keys;    /* of query blocks; when causal none after the block itself */

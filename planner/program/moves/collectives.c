@@ -20,7 +20,7 @@ zp_move_way zp_step_way(const zp_step *step) {
       [ZP_OP_SPREAD_COUNTS] = ZP_WAY_EXCHANGE,
   };
   if (step->kind == ZP_STEP_GATHER_SHARD) return ZP_WAY_ALL_GATHER;
-  if (zp_step_is_ring(step)) return step->ring.window ? ZP_WAY_PASS : ZP_WAY_EXCHANGE;
+  if (zp_step_is_ring(step)) return step->ring.window || step->ring.pairs ? ZP_WAY_PASS : ZP_WAY_EXCHANGE;
   return step->kind == ZP_STEP_NODE ? ways[step->op] : ZP_WAY_COPY;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saved values that live off the device leave after a unit's forward and come back for either part of its backward;
  * what the first of two parts changes leaves again. A unit works in a ring of buffers (ZP_SAVED_BUFFERS), between which
- * and its slot what stays on the device is copied, between kernels. */
+ * and its slot what stays on the device is copied, between kernels. Other programs move whole layers: of their units as
+ * much as of all layers together leaves, and nothing is copied on the device. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -27,19 +28,20 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t saved = x->together ? x->saved_bytes : x->lowered->segments[x->segment].saved_bytes, room;
   int64_t offloaded = offloaded_of(x, &room);
   bool changed = !x->together && x->lowered->segments[x->segment].changes_saved;
+  int64_t copied = x->lowered->spec->cluster.software ? 0 : saved - offloaded;
   if (x->act != ZP_ACT_F) {
     zp_move in = zp_move_begin(x, &zp_saved_offloaded_strategy, ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT),
             stays = in;
     stays.wait = ZP_WAIT_AT_ONCE;
     zp_emit_up(x, &in, ZP_STATE_ACTIVATIONS, offloaded, 1, room, emit, user);
-    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - offloaded, READ_AND_WRITTEN, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, copied, READ_AND_WRITTEN, emit, user);
   }
   if (x->act == ZP_ACT_F || (x->act == ZP_ACT_BI && changed)) {
     zp_move out = zp_move_begin(x, &zp_saved_offloaded_strategy, ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER),
             stays = out;
     stays.wait = ZP_WAIT_AT_ONCE;
     zp_emit_down(x, &out, ZP_STATE_ACTIVATIONS, offloaded, 1, room, emit, user);
-    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - offloaded, READ_AND_WRITTEN, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, copied, READ_AND_WRITTEN, emit, user);
   }
 }
 

@@ -6,8 +6,8 @@
  *              with checkpoints on the host, two units' worth; masks of dropout
  *   gathered   ZeRO 3 by tensors instead of two whole units
  *   working    the backward of the unit that holds most, the loss in fp32
- *   besides    half-precision gradients alongside the fp32 ones that sum them, temporaries of the update
- * (temporaries.c), the context and communicators (communicators.c)
+ *   besides    gradients that stand for others (stand_ins.c), half-precision gradients alongside the fp32 ones that sum
+ * them, temporaries of the update (temporaries.c), the context and communicators (communicators.c)
  *
  * A framework that plans its memory statically has no pool that a later phase draws from: what runs once a step lies
  * alongside what runs once a micro-batch. Between stages it buffers (OneFlow, oneflow/core/job_rewriter/
@@ -114,14 +114,15 @@ static bool has_fresh_gradients(const asking *a) {
 
 /* The program's own backward, with scores in device memory, and the loss. The gradient of the scores lives when those
  * of the MLP are gone. */
-static int64_t program_working(const asking *a, const zp_segment_program *segment) {
+static int64_t program_working(const asking *a, int index) {
+  const zp_segment_program *segment = &a->lowered->segments[index];
   int64_t bytes = max64(segment->forward.transient_bytes, segment->backward.transient_bytes);
   int64_t scores = a->software->score_matrix ? scores_of(a->lowered, segment) : 0, fresh = 0;
   bytes = max64(bytes, scores * GRADIENT_SCORE_BYTES) + (a->keeps_scores ? 0 : scores * KEPT_SCORE_BYTES);
   bytes += logits_of(a->lowered, segment) * a->software->loss_bytes;
   for (int i = 0; has_fresh_gradients(a) && i < segment->graph->params.len; i++)
     fresh = max64(fresh, a->lowered->param_elements[segment->graph->params.data[i].param]);
-  return bytes + fresh * a->lowered->compute_bytes;
+  return bytes + fresh * a->lowered->compute_bytes + zp_software_stand_in_of_head(a, index);
 }
 
 /* What autograd holds beyond what the unit keeps in any case. */
@@ -153,7 +154,7 @@ static int64_t working_bytes(const asking *a, const zp_stage *stage) {
     const zp_segment_program *segment = &a->lowered->segments[index];
     bool autograd = a->software->autograd && logits_of(a->lowered, segment) == 0;
     int64_t own = freed_first(a, index);
-    most = max64(most, own + (autograd ? autograd_working(a, index) : program_working(a, segment)));
+    most = max64(most, own + (autograd ? autograd_working(a, index) : program_working(a, index)));
     first += own;
   }
   return most - first;
@@ -199,6 +200,7 @@ static int64_t held_bytes(const asking *a, const zp_stage *stage) {
   int64_t transient = stage->bytes[ZP_REGION_TRANSIENT];
   int64_t bytes = stage->arena_bytes - transient + saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
   if (has_second_gradients(a)) bytes += zp_flat_trained(&stage->flat) * a->lowered->compute_bytes;
+  bytes += zp_software_stand_ins(a, stage);
   return bytes + output_bytes(a, stage) + embedding_bytes(a, stage) + shared_table_bytes(a, stage);
 }
 

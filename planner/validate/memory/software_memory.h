@@ -60,6 +60,12 @@ typedef struct zp_temporaries {
 } zp_temporaries;
 zp_temporaries zp_software_temporaries(const asking *a, const zp_stage *stage);
 
+/* ---- stand_ins.c ---- */
+/* Bytes of tensors that stand for gradients of weights which products have added: kept for the modules of the stage's
+ * layers, and of the segment's largest product outside layers while its backward runs. */
+int64_t zp_software_stand_ins(const asking *a, const zp_stage *stage);
+int64_t zp_software_stand_in_of_head(const asking *a, int segment);
+
 /* ---- memory.c ---- */
 typedef struct zp_software_memory {
   int64_t device;  /* what the fullest device needs, context and communicators included */

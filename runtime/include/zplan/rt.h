@@ -205,18 +205,22 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
  * positions it has is in by_keys.c. The workspace is as for zpr_attention. Causal attention needs scratch for half of a
  * sample's queries, each part at a multiple of ZPR_MERGE_ALIGN bytes: results and log-sum-exps; in backward gradients
  * of these queries, and those of half of all keys and values. dk_ld and dv_ld are the columns.
- * In a window and with dropout: a sample's queries in `real`; half of them; forward their log-sum-exps in `real`; and
- * what single calls need. This is, of half of a sample: in a window its queries, its keys with its values, and its
- * log-sum-exps in `real`, in backward the queries twice more; in backward its keys with its values. */
+ * In a window and a pattern, with dropout and of documents: a sample's queries in `real`; half of them; forward their
+ * log-sum-exps in `real`; and what single calls need. This is, of half of a sample: in a window its queries, its keys
+ * with its values, and its log-sum-exps in `real`, in backward the queries twice more; in backward its keys with its
+ * values. */
 #define ZPR_MERGE_ALIGN 16
-void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, void *scratch);
-void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, void *scratch);
+/* Block-sparse attention whose positions are cut into stretches: the layout of what a stretch of queries sees of one
+ * of keys, by both; NULL: nothing. */
+typedef const zpk_layout *const zpr_pattern;
+void zpr_attention_by_keys(zpr *c, const zpk_attention_args *args, const zpr_pattern *pattern, void *scratch);
+void zpr_attention_by_keys_grad(zpr *c, const zpk_attention_args *args, const zpr_pattern *pattern, void *scratch);
 /* Attention of a context rank that has keys and values of its own positions alone, and meets those of the others one
  * rank after the other (ring.c). Scratch has, each part at a multiple of ZPR_MERGE_ALIGN bytes, three times the rank's
  * keys with its values; its queries in `real`; a sample's queries; forward log-sum-exps of these in `real`, backward
- * three times the keys with the values, and these in `real`; in a window and with dropout what single calls need. */
-void zpr_attention_ring(zpr *c, const zpk_attention_args *args, void *scratch);
-void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *args, void *scratch);
+ * three times the keys with the values, and these in `real`; in those cases what single calls need. */
+void zpr_attention_ring(zpr *c, const zpk_attention_args *args, const zpr_pattern *pattern, void *scratch);
+void zpr_attention_ring_grad(zpr *c, const zpk_attention_args *args, const zpr_pattern *pattern, void *scratch);
 void zpr_merge_parts(zpr *c, const zpk_merge *merge);
 /* Never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8

@@ -6,6 +6,7 @@ divides), and a refusal is counted, not judged.
 """
 import json
 import os
+import random as chance
 import sys
 
 import tape
@@ -41,20 +42,25 @@ def recomputation(random, tensor, pipeline):
 
 
 def groups(random, model, tensor, ranks):
-    """How data ranks stand: some share the positions of a sample, where they divide these and the heads; state lies within groups of
-    them, whatever positions they have."""
+    """How data ranks stand: some share the positions of a sample, where they divide these and the heads, or cut them and the blocks of
+    patterns into stretches; state lies within groups of them, whatever positions they have. (context, how it exchanges, shard)"""
     divisors = [n for n in range(2, ranks + 1) if ranks % n == 0]
-    counts = [model["sizes"]["S"]] + [e[1]["heads"] // tensor for e in tree.expressions(model["body"]) if tree.is_call(e) and e[0] == "attention"]
+    by = chance.Random("context of %d" % model["seed"]).choice(("heads", "keys", "ring"))  # of its own, so that layouts stay what they were
+    length, attentions = model["sizes"]["S"], [e[1] for e in tree.expressions(model["body"]) if tree.is_call(e) and e[0] == "attention"]
+    if by == "heads":
+        counts = [length] + [a["heads"] // tensor for a in attentions]
+    else:
+        counts = [length / 2] + [length // a["pattern"][1]["block"] / 2 for a in attentions if "pattern" in a]
     context = random.choice([n for n in divisors if all(count % n == 0 for count in counts)] or [1]) if random.random() < 0.4 else 1
     if tree.may_drop(model):  # other tokens than on one rank (docs/guide/limits.md)
         context = 1
     shard = random.choice(divisors) if random.random() < 0.3 else 0
-    return context, shard
+    return context, by, shard
 
 
 def layout(random, model, tensor, pipeline, ranks):
     chosen = one_rank(model)
-    context, shard = groups(random, model, tensor, ranks) if ranks > 1 else (1, 0)
+    context, by, shard = groups(random, model, tensor, ranks) if ranks > 1 else (1, None, 0)
     data = ranks // context
     share = model["batch"] // data
     chosen.update(tensor=tensor, pipeline=pipeline, microbatch=random.choice([m for m in range(1, share + 1) if share % m == 0]))
@@ -64,7 +70,7 @@ def layout(random, model, tensor, pipeline, ranks):
     if "stage_recompute" in chosen:
         del chosen["recompute"], chosen["recompute_shard"]
     if context > 1:
-        chosen["context"] = context
+        chosen.update(context=context, context_by=by)
     if ranks > 1:
         chosen["zero"] = random.choice((0, 1, 2, 3))
         if chosen["zero"] and 1 < shard < ranks:

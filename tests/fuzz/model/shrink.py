@@ -13,7 +13,7 @@ import tree
 from settings import GPU, frozen_in, on_gpu
 
 # What a layout has that one rank has not, and what takes its place; in this order.
-SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute", None), ("zero", 0), ("plan.expert", None), ("shard", None), ("context", None), ("rank_order", "tdp"),
+SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute", None), ("zero", 0), ("plan.expert", None), ("shard", None), ("context_by", "heads"), ("context", None), ("rank_order", "tdp"),
            ("cut", "layer"), ("microbatch", 1), ("recompute", "none"), ("tensor", 1), ("plan.data", 1))
 
 

@@ -39,12 +39,16 @@
   X(DISTRIBUTE_SAVED, "--distribute-saved-activations", NONE, "core/transformer/transformer_config.py")                \
   X(OPTIMIZER_OFFLOAD, "--optimizer-cpu-offload", NONE, "training/arguments.py")                                       \
   X(OFFLOAD_FRACTION, "--optimizer-offload-fraction", REAL, "training/arguments.py")                                   \
+  X(SAVED_OFFLOAD, "--cpu-offloading-num-layers", INT, "core/model_parallel_config.py")                                \
   X(PRECISION_AWARE, "--use-precision-aware-optimizer", NONE, "training/arguments.py")                                 \
   X(BF16, "--bf16", NONE, "core/model_parallel_config.py")                                                             \
   X(FP8, "--fp8-format", TEXT, "core/transformer/transformer_config.py")                                               \
   X(FP8_RECIPE, "--fp8-recipe", TEXT, "core/transformer/transformer_config.py")                                        \
   X(FP4, "--fp4-format", TEXT, "core/transformer/transformer_config.py")                                               \
   X(FP4_RECIPE, "--fp4-recipe", TEXT, "core/transformer/transformer_config.py")                                        \
+  X(FP8_WEIGHTS, "--fp8-param-gather", NONE, "training/arguments.py")                                                  \
+  X(FP4_WEIGHTS, "--fp4-param-gather", NONE, "training/arguments.py")                                                  \
+  X(MXFP8_REUSE, "--reuse-grad-buf-for-mxfp8-param-ag", NONE, "core/optimizer/optimizer_config.py")                    \
   X(FP16, "--fp16", NONE, "core/model_parallel_config.py")                                                             \
   X(LOSS_SCALE, "--loss-scale", INT, "training/arguments.py")                                                          \
   X(INITIAL_SCALE, "--initial-loss-scale", INT, "training/arguments.py")                                               \

@@ -463,8 +463,8 @@ const char *zp_context_by_name(zp_context_by by);
 /* Positions of all keys that queries of an attention, forward or backward, see: on the ranks of a ring more than are
  * here. */
 int64_t zp_attention_positions(const zp_graph *graph, const zp_node *node);
-/* By keys and in a ring: does every pair of a stretch of queries and one of keys have calls of its own? In windows,
- * with dropout and of documents, which know positions. */
+/* By keys and in a ring: does every pair of a stretch of queries and one of keys have calls of its own? In windows and
+ * patterns, with dropout and of documents, which know positions. */
 bool zp_attention_by_pairs(const zp_op_attr *attr);
 /* Rows that workspace is made for: keys of a call, at most, backward its queries. */
 int64_t zp_attention_most(const zp_graph *graph, const zp_node *node);

@@ -68,6 +68,12 @@ typedef struct zp_layout {
 /* Arena; NULL with *error (arena) when the pattern does not fit the sequence. */
 const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t heads, int64_t sequence, bool causal,
                                 const char **error);
+/* Positions are cut into equal stretches, whose number divides the blocks. What queries of one see of keys of another,
+ * as a layout of its own, causal if both are the same; NULL: no head sees any. Arena. */
+const zp_layout *zp_layout_part(zp_arena *arena, const zp_layout *layout, int stretches, int query, int key);
+/* Pairs of positions that a head sees on average, by [stretch of queries][stretch of keys], counted as
+ * zp_layout_work.seen. Arena. */
+const double *zp_layout_between(zp_arena *arena, const zp_layout *layout, int stretches);
 /* Positions; causality included. */
 bool zp_layout_sees(const zp_layout *layout, int64_t head, int64_t query, int64_t key);
 /* Do kernels need the same tables for both? */

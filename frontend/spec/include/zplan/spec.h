@@ -268,6 +268,7 @@ typedef struct zp_train {
   int rounds_sums; /* reduce_dtype = "bf16": sums of gradients over data ranks are rounded to leave a node; else 0 */
   int stochastic_sums; /* gradient_sums = "bf16_stochastic": a rank keeps sums of gradients over the micro-batches in
                         * bf16, every addition rounded stochastically; else 0 */
+  int bf16_weights;    /* product_weights = "bf16": kept so alongside their casts to 8 or 4 bits; else 0 */
   /* delayed_update = after(40): from step 41 on an update runs on the host alongside the next step, whose gradients are
    * taken of the weights before it (arXiv 2101.06840, section 5.2). */
   bool delayed;

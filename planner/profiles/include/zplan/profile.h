@@ -66,6 +66,7 @@ struct zp_software {
   double product_rate;     /* of products of layers in 8 or 4 bits, against 16; 0: in 16 */
   double gathered;         /* bytes of an operand that is gathered, against 16 bits: it is cast before */
   int weight_32nds;        /* of a byte: kept of each weight of such products, besides the weight in 16 bits */
+  bool casts_alone;        /* it can keep such weights as these casts alone (recipes.c) */
   double cast_bytes;       /* moved per element that is cast for them: operands once, gradients of results once */
   int cast_kernels;        /* for an operand of such a product */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
@@ -127,6 +128,7 @@ struct zp_software {
   int reduce_copy;         /* bytes per parameter of a copy of all gradients that is reduced */
   int64_t reduce_bucket;   /* elements of a half-precision buffer for gradients, 0: none */
   bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
+  bool stand_ins;          /* empty gradients of weights exist where products add the true ones: stand_ins.c */
   bool half_gradients;     /* of one micro-batch, whole, alongside the fp32 gradients that sum them */
   bool static_plan;        /* memory is laid out before the run: see memory.c */
   bool keeps_outputs;      /* what a stage has sent stays until its backward, in one buffer more than are in flight */

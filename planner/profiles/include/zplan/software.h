@@ -19,6 +19,8 @@ const char *zp_software_name(const zp_software *software);
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
 /* Whether experts of the program take the tokens that come, where the model drops none. software may be NULL. */
 bool zp_software_dropless(const zp_software *software);
+/* Whether CUDA graphs launch whole iterations of the program. software may be NULL. */
+bool zp_software_launches_whole(const zp_software *software);
 /* Whether all devices of the cluster can send a token once to each node of its experts: sm_90 and later (DeepEP,
  * README: Hopper; opened). */
 bool zp_software_has_nodes(const zp_cluster *cluster);
@@ -32,6 +34,10 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
 /* 32nds of a byte that it keeps of each weight of such products, besides the weight: the most that a device of the
  * cluster wants. software may be NULL: 0. */
 int zp_software_weight_32nds(const zp_software *software);
+/* Are trained weights of such products kept as these casts alone, by the plan? software may be NULL: no. */
+bool zp_software_casts_alone(const zp_software *software, const zp_train *train, const zp_choice *choice);
+/* Bytes of a weight on the device, at least, whatever the plan. software may be NULL. */
+int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes);
 /* Bytes of an activation [rows][cols] as such products read it for a weight's gradient, whose scales are along the
  * rows, scales included. */
 int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols);

@@ -53,11 +53,13 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
 
 /* Attention in a ring of context ranks. */
 typedef struct zp_ring {
-  int64_t ranks, rows, window; /* rows: positions of a stretch, of which a rank has two */
-  int64_t half_elements;       /* keys and values of a stretch, of all samples */
+  int64_t rows, window;  /* rows: positions of a stretch, of which a rank has two */
+  int64_t half_elements; /* keys and values of a stretch, of all samples */
+  const double *pairs;   /* of a pattern: zp_layout_between of all stretches */
+  int ranks;             /* 0: by keys, nothing is passed on */
   bool causal;
 } zp_ring;
-/* comm_elements of a forward step: with a window what all ranks send together, else those of an exchange. */
+/* comm_elements of a forward step: in windows and patterns what all ranks send together, else those of an exchange. */
 int64_t zp_ring_elements(const zp_ring *ring);
 /* What a rank receives in a round, at most, and which share of its work it does in it, at least. */
 typedef struct zp_ring_round {
@@ -65,6 +67,8 @@ typedef struct zp_ring_round {
   double share;
 } zp_ring_round;
 zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
+/* Which share of all pairs of a pattern the rank sees that sees most, between how many pairs of stretches. */
+double zp_pattern_share(const double *pairs, int64_t ranks, int *calls);
 
 typedef struct zp_step {
   zp_op op;
@@ -138,6 +142,7 @@ typedef struct zp_segment_program {
   int64_t statistics;         /* of one instance: zp_statistics of its own parameters, and of them, */
   int64_t split_statistics;   /* of those that tensor ranks share */
   int64_t narrow_weights;     /* elements of an instance's weights whose products are in 8 or 4 bits */
+  zp_flat narrow_own;         /* of them in the instance's own trained parameters */
   int64_t update_bytes;       /* of the transient region, that the update works in for one instance, at least */
   double update_s;            /* priced: seconds that the update of one unit computes alongside its records (Muon) */
   double comm_s;              /* priced: of forward and backward, communication over tensor ranks, */
@@ -164,6 +169,7 @@ typedef struct zp_lowered {
   zp_arena *outline; /* as zp_procedures_for has it */
   /* Per element. State: master copy, moments and the average of the weights. */
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, sum_bytes, state_bytes, average_bytes;
+  int least_param_bytes; /* of a trained parameter on the device, at least, whatever the plan */
   /* Shares of the steps that prices are of in which ranks exchange signs, and sum gradients (moves/one_bit.c). */
   double exchanged, summed;
   const zp_pieces *pieces;
@@ -363,10 +369,15 @@ static inline int zp_state_element_bytes(const zp_lowered *lowered, zp_state sta
          : state == ZP_STATE_GRADIENTS ? lowered->grad_bytes
                                        : lowered->param_bytes;
 }
-/* Bytes of an element as the device keeps it from one micro-batch to the next. */
+/* Bytes of an element as the device keeps it from one micro-batch to the next, at least. */
 static inline int zp_kept_element_bytes(const zp_lowered *lowered, zp_state state) {
+  if (state == ZP_STATE_PARAMS) return lowered->least_param_bytes;
   return state == ZP_STATE_GRADIENTS ? lowered->sum_bytes : zp_state_element_bytes(lowered, state);
 }
+/* ---- products in 8 or 4 bits (moves/narrow_weights.c) ---- */
+/* Does an instance of the segment keep the parameter of this use as its cast alone? */
+bool zp_casts_stand_alone(const zp_lowered *lowered, const zp_choice *choice, const zp_segment_program *segment,
+                          int use);
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
