@@ -5,6 +5,7 @@
 #   tests/packages.sh wheel                   the wheel in a new virtual environment of this machine
 #   tests/packages.sh wheel SUITE [FOLDER]    the same in a tree of Debian (bookworm, trixie)
 #   tests/packages.sh deb SUITE [FOLDER]      the .deb in such a tree
+#   tests/packages.sh pandas                  the wheel with pandas of the Python package index
 #
 # FOLDER keeps the tree and is taken as it is when it is there; without it a temporary one is made. A tree takes root, debootstrap and a
 # network. Needs build/release. A .deb is for the release that it was made on: where SUITE is another one than this machine's, it is built
@@ -49,6 +50,23 @@ examples() { # FOLDER: what is planned and trained
 
 module="import zplan; p = zplan.plan('gpt_tiny.dz', gpus=2); assert p.text == open('want.json').read(); print(zplan.verify(p))"
 
+# The wheel's description against what its programs and libraries ask of the loader.
+glibc_is_named() { # FOLDER of the environment
+  newest=$(find "$1" -path '*/zplan/_home/*' -type f \( -name 'zplan*' -o -name '*.so*' \) -exec readelf --version-info {} + 2>/dev/null |
+    grep -o 'GLIBC_[0-9.]*' | sort --unique --version-sort | tail -n 1)
+  echo "$newest" && [ -n "$newest" ] && grep -rq "with glibc ${newest#GLIBC_} or newer" "$1"/lib/python3*/site-packages/zplan-*.dist-info/METADATA
+}
+
+frame="import pandas, zplan; p = zplan.plan('gpt_tiny.dz', gpus='1..4'); f = p.to_pandas(); assert isinstance(f, pandas.DataFrame)
+assert f.to_dict('records') == p.rows() and list(f.devices) == [1, 2, 3, 4]; print(pandas.__version__)"
+
+try_pandas() {
+  examples "$home"
+  check "a virtual environment" python3 -m venv "$home/venv"
+  check "pip install the wheel with pandas" "$home/venv/bin/pip" install -q --disable-pip-version-check "$(echo "$work"/wheel/*.whl)[pandas]"
+  check "a table of sizes is a DataFrame" sh -c "cd $home && venv/bin/python -c \"$frame\""
+}
+
 try_wheel() { # the tree as this machine sees it, or empty; then words before commands
   tree=$1
   shift
@@ -58,6 +76,7 @@ try_wheel() { # the tree as this machine sees it, or empty; then words before co
   [ "$bad" -eq 0 ] || return
   listing "$tree$home/venv" >"$work/before"
   check "pip install the wheel" "$@" sh -c "$home/venv/bin/pip install --no-index --disable-pip-version-check --no-compile $home/wheel/*.whl"
+  check "the description names the C library" glibc_is_named "$tree$home/venv"
   use "$home/wheel" "$@" env "PATH=$home/venv/bin:/usr/bin:/bin"
   check "import zplan" "$@" env PYTHONDONTWRITEBYTECODE=1 sh -c "cd $home/wheel && $home/venv/bin/python -c \"$module\""
   check "pip uninstall" "$@" "$home/venv/bin/pip" uninstall --yes --disable-pip-version-check zplan
@@ -126,10 +145,10 @@ inside() { # TREE COMMAND...
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 case $1:$# in
-wheel:1)
+wheel:1 | pandas:1)
   home=$work/home
   python3 "$root/driver/python/build_wheel.py" "$build" "$work/wheel" || exit 1
-  try_wheel "" env
+  "try_$1" "" env
   ;;
 wheel:[23] | deb:[23])
   home=/home/tester
@@ -148,7 +167,7 @@ wheel:[23] | deb:[23])
   "try_$1" "$tree" inside "$tree"
   ;;
 *)
-  echo "usage: tests/packages.sh wheel [SUITE [FOLDER]] | deb SUITE [FOLDER]" >&2
+  echo "usage: tests/packages.sh wheel [SUITE [FOLDER]] | deb SUITE [FOLDER] | pandas" >&2
   exit 2
   ;;
 esac

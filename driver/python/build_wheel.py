@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A wheel out of a build folder, without a network: the module, the command, libzplan, what trainers are built from, and the libraries
-that these need besides the C library and MPI. It is for machines whose C library is as new as the one here.
+that these need besides the C library and MPI. METADATA names the oldest C library that it is for.
 
 usage: build_wheel.py BUILD_FOLDER OUT_FOLDER        prints the wheel's path
 """
@@ -72,12 +72,24 @@ def collect(build, stage):
     return os.path.join(stage, "wheel"), licences
 
 
-def metadata(version):
-    """Texts of the .dist-info folder but for RECORD."""
+def needed_glibc(tree):
+    """The newest version of glibc that a binary of the tree names, as "2.36"."""
+    versions = set()
+    for folder, _, names in os.walk(tree):
+        for name in names:
+            path = os.path.join(folder, name)
+            if read(path)[:4] == b"\x7fELF" and not name.endswith(".o"):
+                versions.update(re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", path)))
+    return "%d.%d" % max((int(major), int(minor)) for major, minor in versions)
+
+
+def metadata(version, glibc):
+    """Texts of the .dist-info folder but for RECORD. The tag is no manylinux one: zplan-calibrate-mpi needs the system's Open MPI."""
     tag = "py3-none-linux_%s" % platform.machine()
     return tag, {
         "METADATA": "Metadata-Version: 2.1\nName: zplan\nVersion: %s\nSummary: plans, generates and runs the parallel training of large models\n"
-                    "License: Apache-2.0\nRequires-Python: %s\nProvides-Extra: pandas\nRequires-Dist: pandas; extra == 'pandas'\n" % (version, PYTHON),
+                    "License: Apache-2.0\nRequires-Python: %s\nProvides-Extra: pandas\nRequires-Dist: pandas; extra == 'pandas'\n\n"
+                    "For Linux on %s with glibc %s or newer.\n" % (version, PYTHON, platform.machine(), glibc),
         "WHEEL": "Wheel-Version: 1.0\nGenerator: build_wheel.py\nRoot-Is-Purelib: false\nTag: %s\n" % tag,
         "entry_points.txt": "[console_scripts]\nzplan = zplan.__main__:main\n",
         "top_level.txt": "zplan\n",
@@ -114,11 +126,11 @@ def main():
         sys.exit("usage: build_wheel.py BUILD_FOLDER OUT_FOLDER")
     build, out = map(os.path.abspath, sys.argv[1:])
     version = re.search(r"^CMAKE_PROJECT_VERSION:STATIC=(.*)$", read(os.path.join(build, "CMakeCache.txt")).decode(), re.M)[1]
-    tag, texts = metadata(version)
     os.makedirs(out, exist_ok=True)
-    path, info = os.path.join(out, "zplan-%s-%s.whl" % (version, tag)), "zplan-%s.dist-info/" % version
     with tempfile.TemporaryDirectory() as stage:
         tree, licences = collect(build, stage)
+        tag, texts = metadata(version, needed_glibc(tree))
+        path, info = os.path.join(out, "zplan-%s-%s.whl" % (version, tag)), "zplan-%s.dist-info/" % version
         wheel = Wheel(path + ".part")
         for folder, folders, names in os.walk(tree):
             folders.sort()

@@ -7,8 +7,10 @@ usage: plan_only.py [--build]
 Without --build nothing is compiled: the configuration is made, and compiles nothing that build/release does not; the command is
 build/release/zplan_plan_only, which is linked of the same objects. With it the whole is built, installed and moved (tests/long.sh).
 """
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +55,32 @@ def check_configuration(tally, folder):
 def needed(binary):
     done = subprocess.run(["readelf", "-d", binary], capture_output=True, text=True, check=False)
     return set(line.split("[")[1].split(".so")[0] for line in done.stdout.splitlines() if "(NEEDED)" in line)
+
+
+# What glibc and the compiler call for themselves, and what macros of its headers become.
+OF_GLIBC = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__assert_fail", "__ctype_b_loc", "__ctype_tolower_loc", "__ctype_toupper_loc",
+            "__cxa_finalize", "__errno_location", "__gmon_start__", "__libc_start_main", "__sched_cpucount", "__stack_chk_fail", "__tls_get_addr"}
+
+
+def calls_of(binary):
+    """Names that a program takes from shared libraries, as the source has them."""
+    done = subprocess.run(["nm", "--dynamic", "--undefined-only", binary], capture_output=True, text=True, check=False)
+    names = set(line.split()[-1].split("@")[0] for line in done.stdout.splitlines())
+    return set(re.sub(r"^__(isoc\d+_)?(\w+?)(_chk)?$", lambda m: m[2] if m[1] or m[3] else m[0], name) for name in names - OF_GLIBC)
+
+
+def check_page_calls(tally, zplan):
+    """The page of driver/browser is this command with another C library, which takes a compiler that is not here: what it lacks is found by name."""
+    wasi = os.path.join(harness.ROOT, "cmake", "wasi")
+    with open(os.path.join(wasi, "calls.txt"), encoding="utf-8") as file:
+        has = set(word for line in file if not line.startswith("#") for word in line.split())
+    headers = ""
+    for path in glob.glob(os.path.join(wasi, "**", "*.h"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            headers += file.read()
+    calls = calls_of(zplan)
+    absent = sorted(name for name in calls - has if not name.startswith("json_") and not re.search(r"\b%s\(|#define %s\b" % (name, name), headers))
+    tally.check("calls what the page's C library or cmake/wasi has", {"fopen", "malloc", "exp"} <= calls and not absent, " ".join(absent))
 
 
 def check_versions(tally, zplan):
@@ -124,6 +152,7 @@ def main():
                 tally.check("is linked of nothing that the stand-ins replace", "libzp_tokenize.a(" not in file.read())
         libraries = needed(zplan)
         tally.check("needs Jansson and the C library alone", libraries and libraries <= {"libjansson", "libm", "libc", "ld-linux-x86-64"}, " ".join(libraries))
+        check_page_calls(tally, zplan)
         check_versions(tally, zplan)
         for name, check in (("out", check_left_out), ("verbs", check_verbs)):
             os.mkdir(os.path.join(folder, name))
