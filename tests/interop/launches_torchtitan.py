@@ -221,7 +221,7 @@ def check_refused(folder):
     path = write(folder, "refused.dz", answer.stdout)
     for number, (settings, words) in enumerate(REFUSED):
         if my_turn(number, 3):
-            run = zplan("export", "torchtitan", path, "--plan", "launched", *(word for one in settings for word in ("--set", one)), "-o", os.path.join(folder, "no.sh"))
+            run = zplan("export", "torchtitan", path, "--plan", "launched", "--for", "zplan", *(word for one in settings for word in ("--set", one)), "-o", os.path.join(folder, "no.sh"))
             expect("refused: %s" % settings, run.returncode == 1 and words in run.stderr and not os.path.exists(os.path.join(folder, "no.sh")), run.stderr)
     run = zplan("export", "torchtitan", os.path.join(ROOT, "examples/gpt2.dz"), "--machine", "dgx-h100")
     expect("refused: layer norms", run.returncode == 1 and "Z0682" in run.stderr and "layer norm" in run.stderr, run.stderr)
