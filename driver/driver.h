@@ -39,6 +39,10 @@ typedef struct zp_options {
   zp_strings set, plan_names;  /* --set; every --plan (load.plan: the last) */
   zp_strings models;           /* every --model (load.model: the last) */
   const char *machine;         /* --machine; NULL: the file's cluster */
+  zp_strings machines;         /* every --machine (machine: the last) */
+  zp_strings clusters;         /* every --cluster (load.cluster: the last) */
+  zp_strings prices;           /* every --price */
+  zp_strings counts;           /* every --gpus */
   const char *machine_cluster; /* how its block is called */
   bool json, resume, accept_changes, overwrite, check, check_memory, message_json;
   int color;              /* -1 auto, 0, 1 */
@@ -320,6 +324,11 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
+/* What the plan block asks that the command line and its .dz file choose; false where no such file can be read, or not
+ * twice. */
+bool zp_peek_terms(zp_run_state *run, zp_terms *terms);
+/* Says that the cluster cannot grow to the devices that --gpus names. */
+void zp_refuse_devices(zp_run_state *run, const zp_spec *spec, int most);
 /* By its name, or because it begins as JSON does and no .dz file can. */
 bool zp_is_plan_file(const zp_run_state *run, const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */
@@ -394,8 +403,11 @@ void zp_print_json(zp_arena *arena, zp_json *json);
 void zp_find_purposes(zp_doctor *doctor, const zp_toolchain *tools);
 
 /* ---- machines.c ---- */
-/* --machine into options.load. false after saying what is wrong (exit status 2). */
+/* --machine and its --price into options.load, where one is named: of several plan chooses (purchase.h), and compare
+ * takes one after another. false after saying what is wrong (exit status 2). */
 bool zp_choose_machine(zp_run_state *run);
+/* purchase.c: --price of a machine or cluster as a setting; name NULL: the file's own. */
+bool zp_lay_price(zp_run_state *run, const char *name);
 /* For zp_load_options.machine_here, of a zp_run_state: says on stderr which machine was taken. */
 const zp_machine_text *zp_machine_of_file(void *run);
 /* ---- catalogue.c ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
-#include "driver.h"
+#include "purchase.h"
 #include <zplan/path.h>
 #include <zplan/plan_file.h>
 #include <zplan/software.h>
@@ -199,6 +199,21 @@ static zp_spec *load_text(zp_run_state *run, const char *path) {
   return zp_load(run->arena, run->diags, known ? known->path : path, known, known ? 1 : 0, &run->options.load);
 }
 
+bool zp_peek_terms(zp_run_state *run, zp_terms *terms) {
+  const zp_options *o = &run->options;
+  struct stat info; /* what is read from a pipe is gone */
+  if (o->files.len != 1 || zp_is_plan_file(run, o->files.data[0])) return false;
+  bool there = !given_text(run, o->files.data[0]) && stat(o->files.data[0], &info) == 0;
+  if (there && !S_ISREG(info.st_mode)) return false;
+  zp_run_state quiet = *run;
+  quiet.machine_said = true;
+  quiet.diags = zp_diags_new(run->arena);
+  const zp_spec *spec = load_text(&quiet, o->files.data[0]);
+  if (!spec || zp_diags_errors(quiet.diags) > 0) return false;
+  *terms = spec->plans.data[spec->plan].terms;
+  return true;
+}
+
 bool zp_is_plan_file(const zp_run_state *run, const char *path) {
   if (has_suffix(path, ".json")) return true;
   const char *text = given_text(run, path);
@@ -383,6 +398,7 @@ static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
   plan = refuse_ungenerated(run, refuse_interrupted(run, zp_refuse_stopped(run, plan)));
   if (plan && run->options.dump) return plan;
   if (!plan || !zp_prove_plan(run, plan)) return NULL;
+  if (plan->feasible) zp_note_terms(run, plan);
   if (!prints_trainer(run)) zp_prove_alternatives(run, plan);
   return plan;
 }

@@ -218,7 +218,9 @@ static const zp_machine_text *as_text(zp_run_state *run, const char *shown, cons
 bool zp_choose_machine(zp_run_state *run) {
   zp_options *o = &run->options;
   const char *word;
-  if (!o->machine) return true;
+  bool several = strcmp(run->command, "plan") == 0 || strcmp(run->command, "compare") == 0;
+  if (several && o->machines.len + o->clusters.len > 1) return true;
+  if (!o->machine) return zp_lay_price(run, o->load.cluster);
   if (o->load.cluster)
     return zp_usage_error("--machine %s and --cluster %s: which of the two?", o->machine, o->load.cluster), false;
   const char *block = zp_machine_block(run, o->machine, 1, &word);
@@ -227,7 +229,7 @@ bool zp_choose_machine(zp_run_state *run) {
   word = zp_format(run->arena, "machine_%s", word);
   o->load.machine = as_text(run, zp_format(run->arena, "--machine %s", o->machine), word, block);
   o->machine_cluster = word;
-  return true;
+  return zp_lay_price(run, o->machine);
 }
 
 const zp_machine_text *zp_machine_of_file(void *user) {

@@ -15,6 +15,8 @@
 typedef enum way { WAY_TEXT, WAY_LIST, WAY_FLAG, WAY_COUNT, WAY_SIZE, WAY_SHARE, WAY_WAIT, WAY_OTHER } way;
 typedef enum other_option {
   O_GPUS,
+  O_CLUSTER,
+  O_MACHINE,
   O_PLAN,
   O_MODEL,
   O_FOR,
@@ -56,21 +58,24 @@ typedef struct option_row {
 static const option_row rows[] = {
     {"--gpus", "N|auto|LOW..HIGH", "plan build run explain bench export compare new import",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table; "
-     "import: of a launch that does not say",
+     "compare: several; import: of a launch that does not say",
      BY(O_GPUS)},
     {"--ranks", "N", "plan build run explain bench export compare sample eval",
      "the same as --gpus; sample, eval: ranks that share every layer (tensor ranks)", BY(O_GPUS)},
     {"--nodes", "N", "plan build run explain bench export compare", "nodes of the cluster", COUNT(load.nodes, 1)},
-    {"--cluster", "NAME", "plan build run check explain bench export compare", "which cluster block of the file",
-     TEXT(load.cluster)},
+    {"--cluster", "NAME", "plan build run check explain bench export compare",
+     "which cluster block of the file; plan: several, the best of which is chosen; compare: several", BY(O_CLUSTER)},
     {"--model", "NAME", "plan build run check explain bench export compare new import",
      "which model of the file; without a file one of `zplan models` (compare: several); import deepspeed: also a .dz "
      "file, a config.json or a folder with one",
      BY(O_MODEL)},
     {"--machine", "NAME", "plan build run explain bench export compare new import",
      "a machine of `zplan machines` instead of the file's cluster block, or `this` for the one here; import: what a "
-     "launch runs on",
-     TEXT(machine)},
+     "launch runs on; plan: several, the best of which is chosen; compare: several",
+     BY(O_MACHINE)},
+    {"--price", "DOLLARS|NAME=DOLLARS", "plan compare",
+     "dollars of a device hour of every --machine or --cluster, or of the one of that name; several add up",
+     LIST(prices)},
     {"--plan", "NAME", "plan build run check explain bench export compare",
      "which plan block of the file; compare takes several", BY(O_PLAN)},
     {"--set", "KEY=VALUE", "plan build run check explain bench export compare",
@@ -237,7 +242,15 @@ static bool apply_other(zp_run_state *run, const option_row *row, const char *v)
   zp_options *o = &run->options;
   int64_t n = 0;
   switch (row->other) {
-  case O_GPUS: return zp_parse_devices(run, row->name, v);
+  case O_GPUS: zp_push(run->arena, &o->counts, v); return zp_parse_devices(run, row->name, v);
+  case O_CLUSTER:
+    o->load.cluster = v;
+    zp_push(run->arena, &o->clusters, v);
+    return true;
+  case O_MACHINE:
+    o->machine = v;
+    zp_push(run->arena, &o->machines, v);
+    return true;
   case O_PLAN:
     o->load.plan = v;
     zp_push(run->arena, &o->plan_names, v);
@@ -301,8 +314,10 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
  * up; --color is often in an alias. */
 static bool may_repeat(const zp_run_state *run, const option_row *row) {
   if (row->way != WAY_OTHER) return row->way == WAY_LIST;
-  return row->other == O_COLOR || row->other == O_FORMAT ||
-         ((row->other == O_PLAN || row->other == O_MODEL) && strcmp(run->command, "compare") == 0);
+  bool machine = row->other == O_CLUSTER || row->other == O_MACHINE;
+  bool side = machine || row->other == O_PLAN || row->other == O_MODEL || row->other == O_GPUS;
+  return row->other == O_COLOR || row->other == O_FORMAT || (machine && strcmp(run->command, "plan") == 0) ||
+         (side && strcmp(run->command, "compare") == 0);
 }
 
 /* The first row that does the same: --ranks is --gpus. */
@@ -443,7 +458,7 @@ zp_flag_text zp_option_text(zp_arena *arena, int index) {
   const option_row *row = &rows[index];
   zp_flag_text text = {.type = types[row->way], .range = ""};
   if (row->way == WAY_OTHER)
-    text.type = strchr(row->value, '|') ? "one of these" : *row->value == 'N' ? "whole number" : "text";
+    text.type = strchr(row->value, '|') ? "one of these" : strcmp(row->value, "N") == 0 ? "whole number" : "text";
   if (row->way == WAY_COUNT) text.range = zp_format(arena, "%d or more", row->least);
   if (row->way == WAY_SHARE) text.range = "from 0 to below 100%";
   if (row->way == WAY_WAIT) text.range = zp_format(arena, "0 to %d", ZP_MOST_SECONDS);

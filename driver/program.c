@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program that a plan is for (--for): whose kernels are priced, and whose abilities bound the space. */
 #include "driver.h"
+#include <zplan/buf.h>
 #include <zplan/moves.h>
 #include <zplan/software.h>
 
@@ -73,10 +74,26 @@ static void keep_word(zp_run_state *run, zp_spec *spec) {
   zp_push(run->arena, &spec->options, zp_software_name(spec->cluster.software));
 }
 
+/* The plan block's word for it; NULL: it has none, or names no program, which was reported. */
+static const char *word_of_plan(zp_run_state *run, const zp_spec *spec) {
+  const zp_constraints *plan = &spec->plans.data[spec->plan];
+  zp_trainer trainer;
+  const zp_software *software;
+  if (!plan->program || zp_software_find(plan->program, &trainer, &software)) return plan->program;
+  zp_strings words = zp_software_words(run->arena);
+  zp_buf list = zp_buf_new(run->arena);
+  for (int i = 0; i < words.len; i++) zp_buf_printf(&list, "%s\"%s\"", i ? ", " : "", words.data[i]);
+  zp_diag *d = zp_report(run->diags, ZP_Z0308, plan->program_span, "`for` cannot be \"%s\"", plan->program);
+  zp_diag_did_you_mean(d, plan->program, words.data, words.len);
+  zp_diag_note(d, "possible here: %s", list.data);
+  return NULL;
+}
+
 bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   zp_cluster *cluster = &spec->cluster;
   const char *otherwise = from_plan || cluster->node.device.is_cpu ? NULL : run->default_program;
-  const char *word = run->options.program ? run->options.program : otherwise;
+  const char *word = run->options.program ? run->options.program : from_plan ? NULL : word_of_plan(run, spec);
+  if (!word) word = otherwise;
   zp_narrowing done = zp_program_choose(run->arena, spec, word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN));
   check_device(run, cluster);
   check_frozen(run, spec);

@@ -174,6 +174,7 @@ pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py
 compare|python3 tests/verify/compare.py
+purchases|python3 tests/verify/purchase.py
 watch|python3 tests/verify/watch.py
 files of strangers|python3 tests/verify/strangers.py
 proof|python3 tests/verify/proof.py

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zplan compare A B...: several plans side by side. Exit status 0 whether they differ or not: `diff` is for scripts. */
+/* zplan compare A B...: several plans side by side, of files, machines, numbers of devices. Exit status 0 whether they
+ * differ or not: `diff` is for scripts. */
 #include "driver.h"
+#include "option_values.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -107,6 +109,26 @@ static void put_run(zp_arena *arena, zp_table *table, const zp_side_by_side *s) 
   }
 }
 
+/* "; B is the cheapest: A costs ~4.5% more", of trainings that all have a price; else nothing. */
+static const char *cheapest(zp_arena *arena, const zp_side_by_side *s) {
+  zp_buf out = zp_buf_new(arena);
+  int best = 0;
+  for (int i = 0; i < s->n; i++) {
+    if (s->run_dollars[i] <= 0) return "";
+    if (s->run_dollars[i] < s->run_dollars[best]) best = i;
+  }
+  zp_buf_printf(&out, "; %s is the cheapest", letter(arena, best));
+  const char *separator = ":";
+  for (int i = 0; i < s->n; i++) {
+    double more = 100 * (s->run_dollars[i] / s->run_dollars[best] - 1);
+    if (i == best) continue;
+    zp_buf_printf(&out, more < 0.05 ? "%s %s costs as much" : "%s %s costs " ZP_ESTIMATED "%.1f%% more", separator,
+                  letter(arena, i), more);
+    separator = ",";
+  }
+  return out.data;
+}
+
 /* "A is the fastest: B takes ~9.2% longer for the same tokens". */
 static const char *verdict(zp_arena *arena, const zp_side_by_side *s) {
   zp_buf out = zp_buf_new(arena);
@@ -123,7 +145,7 @@ static const char *verdict(zp_arena *arena, const zp_side_by_side *s) {
                   letter(arena, i), longer);
     separator = ",";
   }
-  zp_buf_puts(&out, " for the same tokens");
+  zp_buf_printf(&out, " for the same tokens%s", cheapest(arena, s));
   return out.data;
 }
 
@@ -198,23 +220,60 @@ static zp_json *as_json(const zp_side_by_side *s, const zp_strings *names) {
 
 /* ---- which plans ---- */
 
-/* Several files, or one file and several of its plan blocks. */
+/* What may differ from column to column. One value is for all columns. */
+typedef enum side { FILES, PLANS, MACHINES, CLUSTERS, COUNTS, SIDES } side;
+static const char *const side_names[SIDES] = {"file", "--plan", "--machine", "--cluster", "--gpus"};
+
+static const zp_strings *values_of(const zp_options *o, side which) {
+  const zp_strings *values[SIDES] = {&o->files, &o->plan_names, &o->machines, &o->clusters, &o->counts};
+  return values[which];
+}
+
+/* The value of a column; NULL: none is given. */
+static const char *value_at(const zp_options *o, side which, int column) {
+  const zp_strings *values = values_of(o, which);
+  return values->len == 0 ? NULL : values->data[values->len > 1 ? column : 0];
+}
+
+/* As many as the longest list has; 0 after saying what is wrong. */
 static int count_columns(const zp_run_state *run) {
   const zp_options *o = &run->options;
-  if (o->plan_names.len > 1 && o->files.len != 1)
-    return zp_usage_error("several --plan want one file, %d were given", o->files.len), 0;
-  int n = o->plan_names.len > 1 ? o->plan_names.len : o->files.len;
-  if (n < 2)
-    return zp_usage_error("`zplan compare` wants two plans or more: files, or one file and --plan NAME for each"), 0;
+  int n = 0, longest = 0;
+  for (int s = 0; s < SIDES; s++)
+    if (values_of(o, (side)s)->len > n) n = values_of(o, (side)s)->len, longest = s;
+  for (int s = 0; s < SIDES; s++) {
+    int len = values_of(o, (side)s)->len;
+    if (len > 1 && len != n)
+      return zp_usage_error("`zplan compare` wants one %s or one for each of the %d of %s, %d were given",
+                            side_names[s], n, side_names[longest], len),
+             0;
+  }
+  if (o->machines.len && o->clusters.len)
+    return zp_usage_error("--machine %s and --cluster %s: which of the two?", o->machine, o->load.cluster), 0;
+  if (n < 2 || o->files.len < 1)
+    return zp_usage_error("`zplan compare` wants two plans or more: files, or one file and several --plan, --machine, "
+                          "--cluster or --gpus"),
+           0;
   if (n > MOST_PLANS) return zp_usage_error("`zplan compare` wants at most %d plans, %d were given", MOST_PLANS, n), 0;
   return n;
+}
+
+/* "my.dz, plan wide, dgx-h100, 16 devices": what differs, after the file. */
+static const char *name_of(zp_arena *arena, const zp_options *o, int column) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, value_at(o, FILES, column));
+  if (o->plan_names.len > 1) zp_buf_printf(&out, ", plan %s", o->plan_names.data[column]);
+  if (o->machines.len > 1) zp_buf_printf(&out, ", %s", o->machines.data[column]);
+  if (o->clusters.len > 1) zp_buf_printf(&out, ", cluster %s", o->clusters.data[column]);
+  if (o->counts.len > 1) zp_buf_printf(&out, ", %s devices", o->counts.data[column]);
+  return out.data;
 }
 
 /* Does the command line say what to plan, and how? */
 static bool shapes_plans(const zp_options *o) {
   const zp_load_options *l = &o->load;
   return l->gpus || l->nodes || l->cluster || l->model || l->plan || o->set.len || o->device_memory || o->calibration ||
-         o->gap_text;
+         o->gap_text || o->machine;
 }
 
 /* A plan file has decided already: such words are for the .dz files alongside it. */
@@ -234,29 +293,50 @@ static bool check_words(const zp_run_state *run) {
   return zp_usage_error("%s is planned already: other options than --json are for .dz files", files->data[0]), false;
 }
 
-static int obtain(zp_run_state *run, const char *path, const char *block, const zp_plan **plan) {
+/* The options as if a column's values alone had been given. */
+static bool choose(zp_run_state *run, const zp_options *own, int column) {
+  zp_options *o = &run->options;
+  *o = *own;
+  o->machines = o->clusters = (zp_strings){0};
+  o->load.plan = value_at(own, PLANS, column);
+  o->machine = value_at(own, MACHINES, column);
+  o->load.cluster = value_at(own, CLUSTERS, column);
+  const char *count = value_at(own, COUNTS, column);
+  return (!count || zp_parse_devices(run, "--gpus", count)) && zp_choose_machine(run);
+}
+
+/* A value of one column is for that column, which must have use for it. */
+static bool is_planned_freely(const zp_options *o, const char *path) {
+  for (int s = PLANS; s < SIDES; s++)
+    if (values_of(o, (side)s)->len > 1)
+      return zp_usage_error("%s is planned already: several %s are for .dz files", path, side_names[s]), false;
+  return true;
+}
+
+static int obtain(zp_run_state *run, int column, const zp_plan **plan) {
   const zp_options own = run->options;
-  if (zp_is_plan_file(run, path))
+  const char *path = value_at(&own, FILES, column);
+  int status = ZP_EXIT_OK;
+  if (zp_is_plan_file(run, path)) {
+    if (!is_planned_freely(&own, path)) return ZP_EXIT_USAGE;
     forget_shape(&run->options);
-  else
-    run->options.load.plan = block;
-  int status = zp_obtain_plan_of(run, path, plan);
+  } else if (!choose(run, &own, column)) {
+    status = ZP_EXIT_USAGE;
+  }
+  if (status == ZP_EXIT_OK) status = zp_obtain_plan_of(run, path, plan);
   run->options = own;
   return status;
 }
 
 int zp_cmd_compare(zp_run_state *run) {
-  const zp_strings files = run->options.files, blocks = run->options.plan_names;
   const int n = count_columns(run);
   if (n == 0 || !check_words(run)) return ZP_EXIT_USAGE;
   const zp_plan *plans[MOST_PLANS];
   zp_strings names = {0};
   for (int i = 0; i < n; i++) {
-    const char *block = blocks.len > 1 ? blocks.data[i] : run->options.load.plan;
-    const char *path = files.data[blocks.len > 1 ? 0 : i];
-    int status = obtain(run, path, block, &plans[i]);
+    int status = obtain(run, i, &plans[i]);
     if (status != ZP_EXIT_OK) return status;
-    zp_push(run->arena, &names, blocks.len > 1 ? zp_format(run->arena, "%s, plan %s", path, block) : path);
+    zp_push(run->arena, &names, name_of(run->arena, &run->options, i));
   }
   zp_side_by_side sides = zp_put_side_by_side(run->arena, plans, n);
   zp_json *json = as_json(&sides, &names);

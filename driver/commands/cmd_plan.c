@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zplan FILE.dz: searches, prints the summary, writes the plan file. --gpus auto, --gpus LOW..HIGH, --sensitivity and
  * --pareto ask for a table instead. */
-#include "driver.h"
+#include "purchase.h"
 #include <zplan/hosted.h>
 #include <zplan/software.h>
 
@@ -37,13 +37,15 @@ static void dump(zp_run_state *run, const zp_plan *plan) {
   }
 }
 
-static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxations *nearest) {
+/* purchase: what chose the machine, taken; NULL: nothing did. */
+static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxations *nearest, zp_json *purchase) {
   zp_json *json = zp_plan_to_json(run->arena, plan);
   zp_set_model_folder(run->arena, json, plan->spec, run->options.output ? run->options.output : "plan");
   if (nearest) {
     if (plan->miss.have_bytes > 0) zp_json_set(json, "miss", zp_miss_json(&plan->miss));
     zp_json_set(json, "nearest", zp_relaxations_json(nearest));
   }
+  if (purchase) zp_json_set(json, "purchase", purchase);
   zp_poor_use poor; /* takes about as long as the search did, and is no decision of a file */
   const zp_options *o = &run->options;
   bool asked = o->json && o->verbose && !o->output && plan->feasible && !run->interrupted;
@@ -163,6 +165,15 @@ static int refuse_combination(const zp_options *o) {
   return ZP_EXIT_OK;
 }
 
+void zp_refuse_devices(zp_run_state *run, const zp_spec *spec, int most) {
+  if (spec->cluster.groups.len > 0)
+    zp_report(run->diags, ZP_Z0405, spec->cluster.span, "the nodes of `%s` have %d devices", spec->cluster.name, most);
+  else
+    zp_report(run->diags, ZP_Z0405, spec->cluster.span, "nodes of `%s` have no network cards: %d devices are the most",
+              spec->cluster.node.name, most);
+  zp_flush_diags(run);
+}
+
 static int plan_tables(zp_run_state *run) {
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
@@ -173,13 +184,7 @@ static int plan_tables(zp_run_state *run) {
   }
   int most = zp_most_devices(spec);
   if (run->options.gpus_high > most) {
-    if (spec->cluster.groups.len > 0)
-      zp_report(run->diags, ZP_Z0405, spec->cluster.span, "the nodes of `%s` have %d devices", spec->cluster.name,
-                most);
-    else
-      zp_report(run->diags, ZP_Z0405, spec->cluster.span,
-                "nodes of `%s` have no network cards: %d devices are the most", spec->cluster.node.name, most);
-    zp_flush_diags(run);
+    zp_refuse_devices(run, spec, most);
     return ZP_EXIT_ERROR;
   }
   if (!run->options.json && spec->cluster.software)
@@ -201,8 +206,14 @@ static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
 int zp_cmd_plan(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
-  if (o->pareto || several_counts(o)) return plan_tables(run);
-  zp_plan *plan = zp_obtain_plan(run, 0);
+  zp_json *purchase = NULL;
+  zp_plan *plan = NULL;
+  if (!o->pareto && zp_wants_purchase(run)) {
+    int status = zp_plan_purchase(run, &plan, &purchase);
+    if (status != ZP_EXIT_OK) return status;
+  }
+  if (!plan && (o->pareto || several_counts(o))) return plan_tables(run);
+  if (!plan) plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   zp_warn_ungenerated(run, plan->spec);
   if (o->dump && plan->feasible) {
@@ -213,6 +224,6 @@ int zp_cmd_plan(zp_run_state *run) {
   zp_relaxations nearest = {0};
   if (!plan->feasible) nearest = zp_print_no_plan(run, plan);
   if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;
-  int status = write_plan(run, plan, plan->feasible ? NULL : &nearest);
+  int status = write_plan(run, plan, plan->feasible ? NULL : &nearest, purchase);
   return status == ZP_EXIT_OK && !plan->feasible ? ZP_EXIT_INFEASIBLE : status;
 }

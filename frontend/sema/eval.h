@@ -13,6 +13,7 @@ typedef enum zp_dimension {
   ZP_DIM_BYTES_PER_S,
   ZP_DIM_SECONDS,
   ZP_DIM_FLOP_PER_S,
+  ZP_DIM_WATTS,
   ZP_DIM_PERCENT,
 } zp_dimension;
 

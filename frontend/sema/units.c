@@ -12,7 +12,7 @@ typedef struct unit {
 static const unit whole_units[] = {
     {"%", 0.01, ZP_DIM_PERCENT, false},  {"s", 1, ZP_DIM_SECONDS, false},     {"ms", 1e-3, ZP_DIM_SECONDS, false},
     {"us", 1e-6, ZP_DIM_SECONDS, false}, {"ns", 1e-9, ZP_DIM_SECONDS, false}, {"min", 60, ZP_DIM_SECONDS, false},
-    {"h", 3600, ZP_DIM_SECONDS, false},
+    {"h", 3600, ZP_DIM_SECONDS, false},  {"d", 86400, ZP_DIM_SECONDS, false},
 };
 
 static const unit prefixed_units[] = {
@@ -21,6 +21,7 @@ static const unit prefixed_units[] = {
     {"bps", 0.125, ZP_DIM_BYTES_PER_S, false},
     {"FLOPS", 1, ZP_DIM_FLOP_PER_S, false},
     {"FLOP/s", 1, ZP_DIM_FLOP_PER_S, false},
+    {"W", 1, ZP_DIM_WATTS, false},
 };
 
 static const unit *find_unit(const unit *units, size_t count, const char *text) {
@@ -65,6 +66,7 @@ const char *zp_dimension_name(zp_dimension dimension) {
   case ZP_DIM_BYTES_PER_S: return "a bandwidth";
   case ZP_DIM_SECONDS: return "a time";
   case ZP_DIM_FLOP_PER_S: return "a compute rate";
+  case ZP_DIM_WATTS: return "a power";
   case ZP_DIM_PERCENT: return "a percentage";
   }
   return "a value";

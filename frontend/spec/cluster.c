@@ -19,7 +19,7 @@ static bool same_device(const zp_device *a, const zp_device *b) {
          a->flop_per_s_fp64 == b->flop_per_s_fp64 && a->flop_per_s_fp32 == b->flop_per_s_fp32 &&
          a->flop_per_s_half == b->flop_per_s_half && a->has_bf16 == b->has_bf16 && a->has_nccl == b->has_nccl &&
          a->eff_matmul == b->eff_matmul && a->eff_attention == b->eff_attention && a->eff_memory == b->eff_memory &&
-         a->launch_s == b->launch_s && a->measured == b->measured && a->cores == b->cores &&
+         a->launch_s == b->launch_s && a->power_w == b->power_w && a->measured == b->measured && a->cores == b->cores &&
          same_word(a->arch, b->arch);
 }
 
@@ -227,16 +227,44 @@ int64_t zp_cluster_devices(const zp_cluster *cluster) {
   return devices;
 }
 
-double zp_cluster_price(const zp_cluster *cluster, int64_t devices) {
-  if (cluster->groups.len == 0 || devices <= 0) return cluster->price_per_gpu_hour;
+/* Dollars of an hour of one of the group's devices; NULL: of a cluster without groups. */
+typedef double hour_dollars(const zp_cluster *cluster, const zp_node_group *group);
+
+static double rent(const zp_cluster *cluster, const zp_node_group *group) {
+  return group ? group->price_per_gpu_hour : cluster->price_per_gpu_hour;
+}
+
+/* At full power. A CPU device is a whole node, whose ranks share its power in no known way. */
+static double energy(const zp_cluster *cluster, const zp_node_group *group) {
+  const zp_device *device = group ? &group->type.device : &cluster->node.device;
+  double watts = cluster->power_w > 0 ? cluster->power_w : device->is_cpu ? 0 : device->power_w;
+  return watts / 1000 * cluster->energy_price;
+}
+
+/* Mean over the first `devices`; 0 where it is not known of one of them. */
+static double mean_dollars(const zp_cluster *cluster, int64_t devices, hour_dollars *of) {
+  if (cluster->groups.len == 0 || devices <= 0) return of(cluster, NULL);
   double dollars = 0;
   int64_t left = devices;
   for (int g = 0; g < cluster->groups.len; g++) {
     const zp_node_group *group = &cluster->groups.data[g];
     int64_t here = fewest(left, (int64_t)group->nodes * group->type.devices);
-    if (here > 0 && group->price_per_gpu_hour == 0) return 0;
-    dollars += (double)here * group->price_per_gpu_hour;
+    double each = of(cluster, group);
+    if (here > 0 && each == 0) return 0;
+    dollars += (double)here * each;
     left -= here;
   }
   return dollars / (double)(devices - left);
+}
+
+double zp_cluster_energy_price(const zp_cluster *cluster, int64_t devices) {
+  return mean_dollars(cluster, devices, energy);
+}
+
+double zp_cluster_price(const zp_cluster *cluster, int64_t devices) {
+  double rented = mean_dollars(cluster, devices, rent), drawn = zp_cluster_energy_price(cluster, devices);
+  bool of_some = false; /* a group has a rent, another one none: neither is the sum known */
+  for (int g = 0; g < cluster->groups.len; g++) of_some |= cluster->groups.data[g].price_per_gpu_hour > 0;
+  bool unknown = (rented == 0 && of_some) || (cluster->energy_price > 0 && drawn == 0);
+  return unknown ? 0 : rented + drawn;
 }

@@ -8,16 +8,16 @@
 
 /* Every unit a number may carry. What each is worth is the business of sema. */
 static const char *const units[] = {
-    "%",       "B",       "kB",      "KB",     "MB",     "GB",     "TB",     "PB",     "KiB",
-    "MiB",     "GiB",     "TiB",     "PiB",    "B/s",    "kB/s",   "KB/s",   "MB/s",   "GB/s",
-    "TB/s",    "PB/s",    "KiB/s",   "MiB/s",  "GiB/s",  "TiB/s",  "bps",    "kbps",   "Mbps",
-    "Gbps",    "Tbps",    "FLOPS",   "MFLOPS", "GFLOPS", "TFLOPS", "PFLOPS", "FLOP/s", "MFLOP/s",
-    "GFLOP/s", "TFLOP/s", "PFLOP/s", "ns",     "us",     "ms",     "s",      "min",    "h",
+    "%",      "B",      "kB",     "KB",     "MB",     "GB",      "TB",      "PB",      "KiB",     "MiB",
+    "GiB",    "TiB",    "PiB",    "B/s",    "kB/s",   "KB/s",    "MB/s",    "GB/s",    "TB/s",    "PB/s",
+    "KiB/s",  "MiB/s",  "GiB/s",  "TiB/s",  "bps",    "kbps",    "Mbps",    "Gbps",    "Tbps",    "FLOPS",
+    "MFLOPS", "GFLOPS", "TFLOPS", "PFLOPS", "FLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "ns",
+    "us",     "ms",     "s",      "min",    "h",      "d",       "W",       "kW",      "MW",
 };
 enum { UNITS = sizeof units / sizeof *units };
 static const char unit_list[] =
     "units are B kB MB GB TB PB and KiB MiB GiB TiB PiB (each also with /s), kbps Mbps Gbps "
-    "Tbps, MFLOPS GFLOPS TFLOPS PFLOPS, ns us ms s min h, and %";
+    "Tbps, MFLOPS GFLOPS TFLOPS PFLOPS, ns us ms s min h d, W kW MW, and %";
 
 /* Scanner messages stop at the limit too: a binary file would give thousands. */
 static zp_diag *report(zp_scan *scan, zp_span span, const char *message) {

@@ -38,7 +38,7 @@ zp_relaxation_kind zp_limit_kind(int i);
 /* Was it written by the user, and is it dropped now? */
 bool zp_drop_limit(zp_constraints *c, int i);
 
-/* Drops the pinned modes of stages, and the number of stages that they pin. The key that did; NULL: none. */
+/* Drops the pinned modes and layers of stages, and the number of stages that they pin. The key that did; NULL: none. */
 const char *zp_drop_modes(zp_constraints *c);
 bool zp_has_limits(zp_arena *arena, const zp_plan *plan); /* that were written */
 /* Lets the copy divide samples over context ranks, and nothing else; false: there is no degree worth it. */

@@ -76,8 +76,11 @@ bool zp_allow_context(zp_arena *arena, zp_spec *copy, int devices) {
 const char *zp_drop_modes(zp_constraints *c) {
   const char *key = c->stage_recompute.len > 0    ? "stage_recompute"
                     : c->recompute_layers.len > 0 ? "recompute_layers"
+                    : c->cut_layers.len > 0       ? "cut"
                                                   : NULL;
-  if (c->stage_recompute.len > 0 || c->recompute_layers_listed) c->pipeline = (zp_limit){0};
+  if (c->stage_recompute.len > 0 || c->recompute_layers_listed || c->cut_layers.len > 0) c->pipeline = (zp_limit){0};
+  if (c->cut_layers.len > 0) c->chunks = (zp_limit){0};
+  c->cut_layers.len = 0;
   c->stage_recompute.len = c->recompute_layers.len = 0;
   c->recompute_layers_listed = false;
   return key;

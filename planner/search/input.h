@@ -19,6 +19,7 @@ typedef struct zp_search_input {
   unsigned without;               /* provers: zp_search_options */
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
+  const int64_t *pinned_cut;      /* the plan block's, in units, of all chunks of the model; NULL: any cut */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
   bool splits;                    /* some schedule of the space splits backward */
   bool mixes;                     /* layers of one stage may recompute differently */

@@ -139,12 +139,13 @@ double zp_bound_stated_cuts(const zp_refiner *x) {
   return least;
 }
 
-/* Calls on_cut for the stated cuts that fit into memory. */
+/* Calls on_cut for the stated cuts that fit into memory; of one chunk a stage modes that fit are found with the cut. */
 static void each_stated_cut(zp_refiner *x, zp_on_cut *on_cut) {
   zp_limits limits = zp_search_limits(x->progress->s);
   zp_stated_cuts stated = zp_state_cuts(x->scratch, x->progress->s, x->point);
   for (int i = 0; i < stated.n; i++)
-    if (zp_chunks_fit(x->progress->s, x->point, &limits, stated.cut[i])) on_cut(x, stated.cut[i]);
+    if (zp_chunks(&x->point->choice) == 1 || zp_chunks_fit(x->progress->s, x->point, &limits, stated.cut[i]))
+      on_cut(x, stated.cut[i]);
 }
 
 /* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
@@ -198,7 +199,7 @@ zp_outcome zp_price_work(zp_refiner *x) {
     double end = zp_bound_step_end(x->progress->s, x->point);
     zp_raise_bound(x, zp_bound_any_chunks(x->progress->s, x->point, true, zp_point_cutoff(x) - end) + end);
   }
-  if (zp_only_stated_cuts(x) && x->point->cut_s == 0) {
+  if (zp_bounds_stated_cuts(x) && x->point->cut_s == 0) {
     x->point->cut_s = zp_bound_stated_cuts(x);
     zp_raise_bound(x, zp_bound(x->progress->s, x->point));
   }
@@ -217,6 +218,7 @@ zp_outcome zp_price_memory(zp_refiner *x) {
   if (!zp_only_stated_cuts(x)) return ZP_BETTER_BOUND;
   x->least_s = HUGE_VAL;
   each_stated_cut(x, bound_cut);
+  if (x->progress->in->pinned_cut && !isfinite(x->least_s)) return zp_refuse(x, ZP_REJECT_MEMORY);
   zp_raise_bound(x, x->least_s);
   return ZP_BETTER_BOUND;
 }

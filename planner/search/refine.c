@@ -120,7 +120,7 @@ static zp_outcome bounded(zp_refiner *x, zp_rejection why) {
 static zp_outcome bound_room(zp_refiner *x) { return bounded(x, zp_bound_family(x->progress, x->point)); }
 
 static zp_outcome bound_stated(zp_refiner *x) {
-  if (!zp_only_stated_cuts(x)) return ZP_BETTER_BOUND;
+  if (!zp_bounds_stated_cuts(x)) return ZP_BETTER_BOUND;
   x->point->cut_s = zp_bound_stated_cuts(x);
   zp_raise_bound(x, x->point->cut_s * (1 - ZP_BOUND_SLACK) + x->point->end_s);
   return ZP_BETTER_BOUND;

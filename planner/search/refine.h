@@ -39,7 +39,11 @@ static inline zp_outcome zp_refuse(zp_refiner *x, zp_rejection why) {
 }
 /* Are the stated cuts considered, and no others? */
 static inline bool zp_only_stated_cuts(const zp_refiner *x) {
-  return zp_chunks(&x->point->choice) > 1 && !x->point->every_cut;
+  return x->progress->in->pinned_cut || (zp_chunks(&x->point->choice) > 1 && !x->point->every_cut);
+}
+/* Are they bounded before memory is asked? Of one chunk a stage other bounds know as much. */
+static inline bool zp_bounds_stated_cuts(const zp_refiner *x) {
+  return zp_chunks(&x->point->choice) > 1 && zp_only_stated_cuts(x);
 }
 
 /* ---- refine.c ---- */

@@ -196,6 +196,32 @@ static bool some_schedule_splits(const zp_search_input *in) {
   return false;
 }
 
+/* Units before so many layers and what is none before the first, or up to the last of them. */
+static int64_t units_before(const zp_model *model, int64_t layers) {
+  int64_t units = 0;
+  for (int i = 0; i < model->segments.len; i++) {
+    const zp_segment *segment = &model->segments.data[i];
+    if (segment->is_repeat && segment->count >= layers) return units + layers;
+    units += segment->count;
+    layers -= segment->is_repeat ? segment->count : 0;
+  }
+  return units;
+}
+
+/* The pin in units. Sema has checked that every chunk has some. */
+static const int64_t *pinned_cut(zp_arena *arena, const zp_spec *spec, int64_t n_units) {
+  const zp_constraints *c = &spec->plans.data[spec->plan];
+  int chunks = c->cut_layers.len;
+  if (chunks == 0) return NULL;
+  int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, chunks + 1), layers = 0;
+  for (int i = 0; i < chunks; i++) {
+    layers += c->cut_layers.data[i];
+    cut[i + 1] = i + 1 == chunks ? n_units : units_before(spec->model, layers);
+    assert(cut[i] < cut[i + 1]);
+  }
+  return cut;
+}
+
 static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, const zp_machine *machine,
                                          const zp_search_options *options) {
   zp_search_input *in = ZP_NEW(arena, zp_search_input);
@@ -209,7 +235,8 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
   in->wants_miss = !(options && options->no_miss);
   in->without = options ? options->without : 0;
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
-  if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
+  in->pinned_cut = pinned_cut(arena, spec, in->n_units);
+  if (!in->pinned_cut && zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
   in->splits = some_schedule_splits(in);
   bool own = in->trainer == ZP_TRAINER_NONE || in->trainer == ZP_TRAINER_ZPLAN;
   /* How much the update of whole matrices needs depends on how many equal layers there are in a row. */

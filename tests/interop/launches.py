@@ -218,7 +218,26 @@ NAMED = [  # flags, words of a note
     ("rotary-percent 0.5", ["--rotary-percent 0.5 is not planned"]),
     ("fp8-format e4m3, fp8-recipe blockwise", ["--fp8-recipe blockwise is not planned"]),
     ("context-parallel-size 2, cp-comm-type a2a+p2p", ["a2a+p2p is not planned"]),
-    ("decoder-first-pipeline-num-layers 3, pipeline-model-parallel-size 2", ["the cut is not pinned"]),
+]
+CUTS = [  # flags, layers of every stage of 32, or of every chunk of the model
+    ("pipeline-model-parallel-size 4", [8, 8, 8, 8]),
+    ("pipeline-model-parallel-size 2, decoder-first-pipeline-num-layers 3", [3, 29]),
+    ("pipeline-model-parallel-size 4, decoder-first-pipeline-num-layers 6, decoder-last-pipeline-num-layers 6", [6, 10, 10, 6]),
+    ("pipeline-model-parallel-size 4, decoder-last-pipeline-num-layers 5", [9, 9, 9, 5]),
+    ("pipeline-model-parallel-size 2, account-for-embedding-in-pipeline-split, account-for-loss-in-pipeline-split", [16, 16]),
+    ("pipeline-model-parallel-size 2, num-layers-per-virtual-pipeline-stage 4", [4] * 8),
+    ("pipeline-model-parallel-size 2, num-virtual-stages-per-pipeline-rank 2, decoder-first-pipeline-num-layers 12", [6, 10, 6, 10]),
+    ("pipeline-model-parallel-size 4, pipeline-model-parallel-layout Et*5|t*9|t*9|t*9L", [5, 9, 9, 9]),
+    ("pipeline-model-parallel-size 2, pipeline-model-parallel-layout Ettt|(t*10|)*2t*9L", [3, 10, 10, 9]),
+    ("pipeline-model-parallel-size 2, pipeline-model-parallel-layout Et|((tt|)*2t*3|)*4t*3L", [1] + [2, 2, 3] * 4 + [3]),
+]
+BAD_CUTS = [  # flags, words
+    ("pipeline-model-parallel-size 2, pipeline-model-parallel-layout Et|tL", "the stages have 2 layers, --num-layers is 32"),
+    ("pipeline-model-parallel-size 2, decoder-first-pipeline-num-layers 40", "do not divide over the other 1 of 2 stages"),
+    ("pipeline-model-parallel-size 4, decoder-first-pipeline-num-layers 3", "29 layers do not divide over the other 3 of 4 stages"),
+    ("pipeline-model-parallel-size 2, decoder-first-pipeline-num-layers 3, decoder-last-pipeline-num-layers 3", "26 layers do not divide"),
+    ("pipeline-model-parallel-size 2, num-virtual-stages-per-pipeline-rank 2, decoder-first-pipeline-num-layers 3",
+     "the 3 layers of stage 0 do not divide into 2 chunks"),
 ]
 TEXTS = [  # a whole file, its status, words
     ("", 1, ["has no arguments"]),
@@ -242,6 +261,13 @@ def check_wrong(folder):
     for flags, words in NAMED:
         answer = zplan("import", "megatron", write(folder, "named.sh", as_text(GOOD + ", " + flags, 8)))
         expect("named: %s" % words, answer.returncode == 0 and all(w in answer.stderr for w in words), answer.stderr)
+    for flags, layers in CUTS:
+        answer = zplan("import", "megatron", write(folder, "cut.sh", as_text(GOOD + ", " + flags, 8)))
+        found = re.search(r"^  cut *= \[([0-9, ]+)\]", answer.stdout, re.M)
+        expect("cut: %s" % flags, found and [int(n) for n in found[1].split(",")] == layers, answer.stderr + answer.stdout[-1500:])
+    for flags, words in BAD_CUTS:
+        answer = zplan("import", "megatron", write(folder, "cut.sh", as_text(GOOD + ", " + flags, 8)))
+        expect("bad cut: %s" % words, answer.returncode == 1 and "Z0688" in answer.stderr and words in answer.stderr, answer.stderr)
     for text, status, words in TEXTS:
         answer = zplan("import", "megatron", write(folder, "text.sh", text))
         expect("text: %s" % words, answer.returncode == status and all(w in answer.stderr for w in words), answer.stderr)

@@ -74,6 +74,7 @@ WRONG = [
     (changed("parallelism", expert_parallel_degree=2), "Z0688", ["the model has no experts"]),
     (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_schedule="2F2B"), "Z0688", ["2F2B is no schedule"]),
     (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_microbatch_size=3), "Z0688", ["no multiple of pipeline_parallel_microbatch_size"]),
+    (changed("parallelism", pipeline_parallel_degree=4, pipeline_parallel_first_stage_less_layers=30), "Z0688", ["30 layers less than the others"]),
     (changed("training", num_tokens_per_microbatch_per_dp_rank=8192), "Z0688", ["contradict each other"]),
     (changed("training", global_batch_size=17), "Z0688", ["a batch of 17"]),
     (changed("training", seq_len="long"), "Z0688", ["`training.seq_len` is \"long\""]),
@@ -89,6 +90,13 @@ NAMED = [
     (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_schedule="ZBVZeroBubble"), ["ZBVZeroBubble", "not planned"]),
     (changed("activation_checkpoint", mode="memory_budget"), ["memory_budget"]),
 ]
+CUTS = [  # of 32 layers, embedding and head counted as one each where nothing else is said
+    (changed("parallelism", pipeline_parallel_degree=4), [8, 9, 8, 7]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_schedule="Interleaved1F1B"), [8, 9, 8, 7]),
+    (changed("parallelism", pipeline_parallel_degree=4, pipeline_parallel_first_stage_less_layers=0,
+             pipeline_parallel_last_stage_less_layers=0), [8, 8, 8, 8]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_first_stage_less_layers=4), [15, 17]),
+]
 TEXTS = [("[model", "`]` is expected"), ("[model]\nname = llama3", "a value is expected"), ("[model]\nname = \"llama3", "has no end"),
          ("[a]\nb = 1\nb = 2", "there twice"), ("[[model]]\n", "arrays of tables"), ("a = [1, 2", "expected in an array"),
          ("a = \"\"\"x\"\"\"", "several lines"), ("a = 1 2", "goes on"), ("\x00", "no text"), ("a = " + "[" * 3000, "too deeply")]
@@ -102,6 +110,10 @@ def check_wrong(folder):
     for sections, words in NAMED:
         answer = imported(folder, sections, 8)
         expect("named: %s" % words, answer.returncode == 0 and all(w in answer.stderr for w in words), answer.stderr)
+    for sections, layers in CUTS:
+        answer = imported(folder, sections, 8)
+        cut = block(answer.stdout, "plan launched").get("cut", "")
+        expect("cut %s" % layers, cut.replace(" ", "") == str(layers).replace(" ", ""), cut + answer.stderr)
     for text, words in TEXTS:
         answer = imported(folder, text, 8)
         expect("text %r" % text[:20], answer.returncode == 1 and "Z0688" in answer.stderr and words in answer.stderr, answer.stderr)
@@ -209,7 +221,7 @@ def check_refused(folder):
     path = write(folder, "refused.dz", answer.stdout)
     for number, (settings, words) in enumerate(REFUSED):
         if my_turn(number, 3):
-            run = zplan("export", "torchtitan", path, "--plan", "launched", *(word for one in settings for word in ("--set", one)), "-o", os.path.join(folder, "no.sh"))
+            run = zplan("export", "torchtitan", path, "--plan", "launched", "--for", "zplan", *(word for one in settings for word in ("--set", one)), "-o", os.path.join(folder, "no.sh"))
             expect("refused: %s" % settings, run.returncode == 1 and words in run.stderr and not os.path.exists(os.path.join(folder, "no.sh")), run.stderr)
     run = zplan("export", "torchtitan", os.path.join(ROOT, "examples/gpt2.dz"), "--machine", "dgx-h100")
     expect("refused: layer norms", run.returncode == 1 and "Z0682" in run.stderr and "layer norm" in run.stderr, run.stderr)

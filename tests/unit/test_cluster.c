@@ -210,6 +210,15 @@ Test(cluster, a_change_reaches_every_group_and_no_copy) {
   zp_cluster_change(arena, &one, halve_memory, NULL);
   cr_expect_eq(one.node.device.memory_bytes, 40);
   cr_expect_eq(zp_cluster_price(&one, 8), 2);
+  one.energy_price = 0.2;
+  cr_expect_eq(zp_cluster_price(&one, 8), 0, "energy has a price, but nobody knows the power");
+  one.node.device.power_w = 500;
+  cr_expect_float_eq(zp_cluster_energy_price(&one, 8), 0.1, 1e-15);
+  cr_expect_float_eq(zp_cluster_price(&one, 8), 2.1, 1e-15);
+  one.power_w = 1000; /* with hosts and cooling */
+  cr_expect_float_eq(zp_cluster_price(&one, 8), 2.2, 1e-15);
+  one.power_w = 0, one.node.device.is_cpu = true;
+  cr_expect_eq(zp_cluster_energy_price(&one, 8), 0, "ranks share a node's power in no known way");
   c.price_per_gpu_hour = 7;
   cr_expect_eq(zp_cluster_price(&c, 0), 7, "none in use: what is written");
   zp_arena_free(arena);

@@ -21,6 +21,8 @@ Test(sema_eval, units) {
   check_unit(125, "TFLOPS", 125e12, ZP_DIM_FLOP_PER_S);
   check_unit(5, "us", 5e-6, ZP_DIM_SECONDS);
   check_unit(2, "min", 120, ZP_DIM_SECONDS);
+  check_unit(30, "d", 2592000, ZP_DIM_SECONDS);
+  check_unit(1.5, "kW", 1500, ZP_DIM_WATTS);
   check_unit(92, "%", 0.92, ZP_DIM_PERCENT);
 }
 

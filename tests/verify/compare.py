@@ -120,6 +120,28 @@ def blocks(tally, folder):
     tally.check("count", [plan["devices"] for plan in document["plans"]] == [8, 8])
 
 
+def sides(tally, folder):
+    """Machines, numbers of devices and models on either side: each column is the plan that is made of it alone."""
+    path, other = os.path.join(folder, "sides.dz"), os.path.join(folder, "large.dz")
+    text = BLOCKS % os.path.relpath(GPT2, os.path.realpath(folder))
+    for name, steps in ((path, "steps = 10"), (other, "steps = 40")):
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text.replace("steps = 10", steps))
+    words = ("--machine", "dgx-a100", "--machine", "dgx-h100", "--gpus", 8, "--gpus", 4, "--price", "2", "--price", "dgx-h100=6")
+    for name, sources in (("one model", (path,)), ("two models", (path, other))):
+        document = compare(tally, name, *sources, *words)
+        for column, (machine, devices, price) in enumerate((("dgx-a100", 8, 2), ("dgx-h100", 4, 6))):
+            source = sources[min(column, len(sources) - 1)]
+            _, plan = make(folder, "side.json", source, "--machine", machine, "--gpus", devices, "--force")
+            check_plan(tally, "%s on %s" % (name, machine), document, column, plan)
+            dollars = plan["estimate"]["step_s"] / 3600 * devices * price * (40 if source == other else 10)
+            tally.check("%s on %s: dollars" % (name, machine), close(document["plans"][column]["run_dollars"], dollars), "%s" % dollars)
+    document = compare(tally, "clusters", path, "--cluster", "c", "--gpus", 2, "--gpus", 16)
+    tally.check("counts", [plan["devices"] for plan in document["plans"]] == [2, 16])
+    text = " ".join(harness.zplan("compare", path, *words).out.split())
+    tally.check("the cheapest is named", "is the cheapest: " in text and ", dgx-a100, 8 devices" in text, text)
+
+
 def budget(tally, folder):
     """--device-memory is of one rank, whichever command asks."""
     _, plan = make(folder, "small.json", GPT2, "--device-memory", "1GB")
@@ -138,7 +160,11 @@ def refusals(tally, folder):
             ("one plan", (plan,), 2, "wants two plans or more"),
             ("nothing", (), 2, "wants two plans or more"),
             ("too many", (plan,) * 13, 2, "at most 12 plans"),
-            ("blocks of two files", (path, plan, "--plan", "wide", "--plan", "deep"), 2, "want one file, 2 were given"),
+            ("a block of a plan", (path, plan, "--plan", "wide", "--plan", "deep"), 2, "is planned already"),
+            ("three files, two blocks", (path, path, path, "--plan", "wide", "--plan", "deep"), 2, "or one for each of the 3"),
+            ("machines and clusters", (path, "--machine", "dgx-a100", "--machine", "dgx-h100", "--cluster", "c"), 2, "which of the two"),
+            ("an unknown machine", (path, "--machine", "dgx-a100", "--machine", "dgx9"), 2, "there is no machine `dgx9`"),
+            ("counts of a range", (path, "--gpus", "4", "--gpus", "8..16"), 2, "wants one number"),
             ("blocks of a plan file", (plan, "--plan", "wide", "--plan", "deep"), 2, "is planned already"),
             ("a search of plan files", (plan, plan, "--gpus", 4), 2, "is planned already"),
             ("an unknown block", (path, "--plan", "wide", "--plan", "odd"), 1, "error[Z0625]"),
@@ -154,7 +180,7 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for part in (files, machines, blocks, budget, refusals):
+        for part in (files, machines, blocks, sides, budget, refusals):
             part(tally, folder)
         return tally.finish()
 

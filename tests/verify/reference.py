@@ -46,7 +46,7 @@ T5 = """model tiny(V = 256, S = 16, d = 16) {
 """
 TRAIN = {"model": "model = tiny", "data": 'data = text("text.txt")', "batch": "batch = 16", "steps": "steps = 100",
          "optimizer": "optimizer = adamw(lr = 6e-4)"}
-CLUSTER = {"nodes": "nodes = 2", "node": "node = std.hw.dgx_a100"}
+CLUSTER = {"nodes": "nodes = 2", "node": "node = std.hw.dgx_a100", "price": "price = 2"}
 DEVICE = {"memory": "memory = 80GB", "memory_bandwidth": "memory_bandwidth = 2039GB/s", "fp32": "fp32 = 19.5TFLOPS",
           "efficiency": "efficiency { matmul = 75%  attention = 60%  memory = 85% }"}
 NODE = {"devices": "devices = 8 * std.hw.a100_80", "link": 'link { kind = "nvswitch"  bandwidth = 150GB/s  latency = 3us }',

@@ -26,9 +26,9 @@ static void put_cluster(zp_buf *out, const launch *l) {
 static void put_head(zp_buf *out, const launch *l) {
   zp_buf_printf(out,
                 "# A launch of %s, imported from %s. Lines of `train` and `plan launched` say which words of it they "
-                "are from.\n#\n#   zplan plan FILE.dz --plan launched --for %s     fits or not, time of a step\n"
-                "#   zplan compare FILE.dz --plan launched --plan free --for %s     what would be better\n\n",
-                l->program, zp_quote_terminal(l->arena, l->path), l->word, l->word);
+                "are from.\n#\n#   zplan plan FILE.dz --plan launched                    fits or not, time of a step\n"
+                "#   zplan compare FILE.dz --plan launched --plan free     what would be better\n\n",
+                l->program, zp_quote_terminal(l->arena, l->path));
 }
 
 void launch_write(launch *l) {
@@ -51,7 +51,8 @@ void launch_write(launch *l) {
                 l->model_text ? "" : "  data = synthetic(seed = 1)\n");
   put_lines(&out, &l->train);
   zp_buf_puts(&out, "}\n\n# The launch as it is.\nplan launched {\n");
+  zp_buf_printf(&out, "  for = \"%s\"\n", l->word);
   put_lines(&out, &l->pins);
-  zp_buf_puts(&out, "}\n\n# Everything is the search's.\nplan free {\n  objective = minimize(step_time)\n}\n");
+  zp_buf_printf(&out, "}\n\n# All other decisions are the search's.\nplan free {\n  for = \"%s\"\n}\n", l->word);
   l->result->text = out.data;
 }

@@ -79,4 +79,10 @@ void megatron_model(megatron *m);
 void megatron_plan(megatron *m);
 void megatron_train(megatron *m);
 
+/* ---- megatron_cut.c ---- */
+/* The chunks of --pipeline-model-parallel-layout, and the layers of each; -1: it is none. */
+int64_t megatron_layout(zp_arena *arena, const char *text, const int64_t **layers);
+/* Pins the layers of every stage, of several chunks a stage of every chunk of the model. */
+void megatron_pin_cut(megatron *m, int64_t pipeline, int64_t chunks);
+
 #endif

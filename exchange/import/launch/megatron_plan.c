@@ -34,33 +34,6 @@ static void check_divides(megatron *m, int64_t tensor) {
 
 /* ---- pipeline ---- */
 
-/* Model chunks of a layout, "Et*3|(tt|)*29,m|L": each ends with a bar, or with the text. -1: it is none. */
-static int64_t layout_chunks(const char **at, int depth) {
-  int64_t bars = 0, last = 0; /* of the group that has just been read */
-  for (; **at && **at != ')';) {
-    char c = *(*at)++;
-    last = 0;
-    if (c == '|') {
-      last = 1;
-    } else if (c == '(') {
-      if (depth > 8 || (last = layout_chunks(at, depth + 1)) < 0 || **at != ')') return -1;
-      ++*at;
-    } else if (!isalpha((unsigned char)c) && c != ',') {
-      return -1;
-    }
-    if (**at == '*') {
-      char *end = NULL;
-      long times = isdigit((unsigned char)(*at)[1]) ? strtol(*at + 1, &end, 10) : 0;
-      if (times < 1 || times > 1 << 20) return -1;
-      last *= times;
-      *at = end;
-    }
-    bars += last;
-    if (bars > 1 << 20) return -1;
-  }
-  return bars;
-}
-
 /* Chunks a stage; 1: no interleaving. */
 static int64_t chunks_of(megatron *m, int64_t pipeline) {
   int64_t layers = m->l->model.layers + megatron_has(m, F_COUNT_EMBEDDING) + megatron_has(m, F_COUNT_LOSS);
@@ -70,10 +43,10 @@ static int64_t chunks_of(megatron *m, int64_t pipeline) {
   megatron_clash(m, F_CHUNKS, F_LAYOUT, same);
   megatron_clash(m, F_CHUNK_LAYERS, F_FIRST_LAYERS, "chunks of one size and a first stage of another");
   if (megatron_has(m, F_LAYOUT)) {
-    const char *text = m->given[F_LAYOUT].text, *at = text;
-    size_t n = strlen(text);
-    int64_t bars = layout_chunks(&at, 0), chunks = bars + (n > 0 && text[n - 1] != '|');
-    if (bars >= 0 && !*at && chunks % pipeline == 0) return chunks / pipeline;
+    const char *text = m->given[F_LAYOUT].text;
+    const int64_t *of_chunks;
+    int64_t chunks = megatron_layout(m->l->arena, text, &of_chunks);
+    if (chunks > 0 && chunks % pipeline == 0) return chunks / pipeline;
     launch_complain(
         m->l, m->given[F_LAYOUT].at,
         "--pipeline-model-parallel-layout `%s` has no multiple of --pipeline-model-parallel-size %lld chunks", text,
@@ -99,18 +72,13 @@ static int64_t chunks_of(megatron *m, int64_t pipeline) {
 static void pin_pipeline(megatron *m, int64_t pipeline) {
   launch *l = m->l;
   launch_pin_int(l, "pipeline", pipeline, megatron_from(m, F_PIPELINE));
-  launch_pin(l, "cut", "\"layer\"", "where stages begin is the search's: a plan block has no key for it");
   if (pipeline == 1) return;
   int64_t chunks = chunks_of(m, pipeline);
   megatron_flag says = megatron_has(m, F_LAYOUT) ? F_LAYOUT : megatron_has(m, F_CHUNKS) ? F_CHUNKS : F_CHUNK_LAYERS;
   launch_pin(l, "schedule", chunks > 1 ? "\"interleaved\"" : "\"1f1b\"", chunks > 1 ? megatron_from(m, says) : NULL);
   if (chunks > 1) launch_pin_int(l, "chunks", chunks, megatron_from(m, says));
   launch_pin(l, "rank_order", megatron_has(m, F_TPD) ? "\"tpd\"" : "\"tdp\"", megatron_from(m, F_TPD));
-  static const megatron_flag uneven[] = {F_LAYOUT, F_FIRST_LAYERS, F_LAST_LAYERS, F_COUNT_EMBEDDING, F_COUNT_LOSS};
-  for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++)
-    if (megatron_has(m, uneven[i]))
-      launch_note(l, "%s: the cut is not pinned, the plan cuts stages between layers where it finds best",
-                  megatron_from(m, uneven[i]));
+  megatron_pin_cut(m, pipeline, chunks);
 }
 
 /* ---- experts, positions ---- */

@@ -46,6 +46,8 @@ static const char *stored_text(zp_arena *arena, const zp_field *field, const voi
   case ZP_FIELD_RATE: return with_unit(arena, *(const double *)at, 1e9, "GB/s");
   case ZP_FIELD_SECONDS: return with_unit(arena, *(const double *)at, 1, "s");
   case ZP_FIELD_FLOPS: return with_unit(arena, *(const double *)at, 1e12, "TFLOPS");
+  case ZP_FIELD_LENGTH: return with_unit(arena, *(const double *)at, 86400, "d");
+  case ZP_FIELD_WATTS: return with_unit(arena, *(const double *)at, 1, "W");
   case ZP_FIELD_SHARE: return zp_format(arena, "%.12g%%", *(const double *)at * 100);
   case ZP_FIELD_INT: return zp_format(arena, "%d", *(const int *)at);
   case ZP_FIELD_INT64: return zp_format(arena, "%lld", (long long)*(const int64_t *)at);
@@ -79,6 +81,8 @@ static const char *type_of(zp_arena *arena, const zp_field *field) {
   case ZP_FIELD_RATE: return "rate";
   case ZP_FIELD_SECONDS: return "time";
   case ZP_FIELD_FLOPS: return "FLOP/s";
+  case ZP_FIELD_LENGTH: return "time";
+  case ZP_FIELD_WATTS: return "power";
   case ZP_FIELD_SHARE: return "share";
   case ZP_FIELD_INT:
   case ZP_FIELD_INT64: return "whole number";
@@ -135,6 +139,8 @@ static const char *refused_value(const zp_field *field) {
   case ZP_FIELD_RATE: return "1000000000GB/s";
   case ZP_FIELD_SECONDS: return field->range == ZP_RANGE_LATENCY ? "2s" : "2000000s";
   case ZP_FIELD_FLOPS: return "10000000TFLOPS";
+  case ZP_FIELD_LENGTH: return "40000d";
+  case ZP_FIELD_WATTS: return "2MW";
   case ZP_FIELD_SHARE: return "150%";
   case ZP_FIELD_INT:
   case ZP_FIELD_INT64:

@@ -64,6 +64,8 @@ static const struct {
     [ZP_FIELD_RATE] = {ZP_DIM_BYTES_PER_S, ZP_RANGE_POSITIVE, 1e3, 1e15, "1 KB/s to 1 PB/s"},
     [ZP_FIELD_SECONDS] = {ZP_DIM_SECONDS, ZP_RANGE_NOT_NEGATIVE, 0, 1e6, "at most 1,000,000 s"},
     [ZP_FIELD_FLOPS] = {ZP_DIM_FLOP_PER_S, ZP_RANGE_POSITIVE, 1e6, 1e18, "1 MFLOPS to 1 EFLOPS"},
+    [ZP_FIELD_LENGTH] = {ZP_DIM_SECONDS, ZP_RANGE_POSITIVE, 1, 3.1536e9, "1 s to 36,500 d"},
+    [ZP_FIELD_WATTS] = {ZP_DIM_WATTS, ZP_RANGE_POSITIVE, 0.1, 1e6, "0.1 W to 1 MW"},
     [ZP_FIELD_SHARE] = {ZP_DIM_PERCENT, ZP_RANGE_FRACTION, 0, 1, ""},
     [ZP_FIELD_REAL] = {ZP_DIM_NONE, ZP_RANGE_ANY, -HUGE_VAL, HUGE_VAL, ""},
 };
@@ -193,6 +195,8 @@ static void read_value(zp_reader *reader, const zp_env *env, const zp_field *fie
   case ZP_FIELD_RATE:
   case ZP_FIELD_SECONDS:
   case ZP_FIELD_FLOPS:
+  case ZP_FIELD_LENGTH:
+  case ZP_FIELD_WATTS:
   case ZP_FIELD_SHARE:
   case ZP_FIELD_REAL: store_number(reader, env, field, attr->value, base); return;
   case ZP_FIELD_INT:

@@ -141,6 +141,11 @@ static const zp_field cluster_fields[] = {
     {"price", ZP_FIELD_CUSTOM, .read = read_price, .range = ZP_RANGE_NOT_NEGATIVE,
      .meaning = "dollars of a device hour; a list has one for each node type", .example = "price = 2.5",
      .missing = "=0"},
+    {"power", ZP_FIELD_WATTS, .offset = offsetof(zp_cluster, power_w),
+     .meaning = "power of a device with its share of the node, the switches and the cooling",
+     .example = "power = 1.3kW", .missing = "the device's `power`"},
+    {"energy_price", ZP_FIELD_REAL, .offset = offsetof(zp_cluster, energy_price), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "dollars of a kilowatt-hour, where `price` does not have the energy", .example = "energy_price = 0.12"},
     {"gpus", ZP_FIELD_FOREIGN,
      .note = "write `nodes = ...`; a node says how many devices it has, and `--gpus N` uses a part"},
 };

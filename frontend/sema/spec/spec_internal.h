@@ -41,6 +41,8 @@ typedef enum zp_field_kind {
   ZP_FIELD_RATE,    /* double: 25GB/s */
   ZP_FIELD_SECONDS, /* double: 2us */
   ZP_FIELD_FLOPS,   /* double: 125TFLOPS */
+  ZP_FIELD_LENGTH,  /* double: seconds of a whole training: 30d */
+  ZP_FIELD_WATTS,   /* double: 700W */
   ZP_FIELD_SHARE,   /* double: 62% or 0.62 */
   ZP_FIELD_INT,     /* int */
   ZP_FIELD_INT64,   /* int64_t */
@@ -222,6 +224,23 @@ void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *att
 void zp_check_loss_scale(zp_reader *reader, const zp_attrs *attrs, zp_train *train);
 void zp_check_relative_step(zp_reader *reader, const zp_attrs *attrs, zp_train *train);
 bool zp_is_schedule_name(const char *name);
+
+/* ---- spec_cut.c: the layers of single stages in a plan block ---- */
+/* Is it `cut = [9, 8]`, and no limit? */
+bool zp_pins_cut(const zp_attr *attr);
+void zp_read_cut_layers(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
+/* They must go together with the block's limits; `pipeline` and `chunks` become their numbers. Requires: the limits are
+ * read. */
+void zp_check_cut_layers(zp_reader *reader, zp_constraints *plan);
+/* Has the model these layers, and every part of it something to compute? */
+void zp_check_cut(zp_diags *diags, const zp_spec *spec);
+
+/* ---- spec_terms.c: objective, deadline and budget of a plan block ---- */
+void zp_read_objective(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* Where they are written, for messages. */
+void zp_place_terms(const zp_attrs *attrs, zp_terms *terms);
+/* Has the cluster the price that the chosen plan block's terms need? */
+void zp_check_terms(zp_diags *diags, const zp_spec *spec);
 
 /* ---- spec_set.c: --set ---- */
 typedef struct zp_settings {

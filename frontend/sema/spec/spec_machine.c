@@ -44,6 +44,8 @@ static const zp_field device_fields[] = {
      .example = "efficiency { matmul = 75%  attention = 60%  memory = 85% }", .missing = "required"},
     {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s), .range = ZP_RANGE_LATENCY,
      .meaning = "time to start a kernel", .example = "launch = 4us"},
+    {"power", ZP_FIELD_WATTS, .offset = offsetof(zp_device, power_w), .range = ZP_RANGE_NOT_NEGATIVE,
+     .meaning = "power that the device may draw, its board included; 0: not known", .example = "power = 700W"},
     {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu), .meaning = "the device is cores of a CPU",
      .example = "cpu = true"},
     {"cores", ZP_FIELD_INT, .offset = offsetof(zp_device, cores), .range = ZP_RANGE_ONE_OR_MORE,

@@ -14,22 +14,6 @@ static void read_memory(zp_reader *reader, const zp_env *env, const zp_attr *att
     plan->memory_fraction = share;
 }
 
-static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  (void)env, (void)base;
-  const zp_expr *call = attr->value;
-  const char *name = call && call->kind == ZP_EXPR_CALL ? zp_dotted_name(reader->arena, call->left) : NULL;
-  const char *what = name && call->args.len == 1 ? zp_dotted_name(reader->arena, call->args.data[0].value) : NULL;
-  if (attr->op == ZP_ATTR_SET && what && strcmp(name, "minimize") == 0 && strcmp(what, "step_time") == 0) return;
-  zp_diag *d = zp_report(reader->diags, ZP_Z0623, attr->span, "this objective is not built");
-  bool money = what && (strstr(what, "cost") || strstr(what, "price") || strstr(what, "dollar"));
-  zp_diag_help(d, "the fastest plan is searched: `objective = minimize(step_time)`, or leave it out");
-  if (money)
-    zp_diag_help(
-        d, "`price = 2.5` in the cluster block shows dollars; `--gpus 8..64` and `--pareto` set them against time");
-  else if (what && strstr(what, "memory"))
-    zp_diag_help(d, "`--pareto` sets memory against time; `memory <= 60%%` limits it");
-}
-
 /* Robust: time that a less exposed plan may cost. Where plans were measured, the one that is ranked first took 0.0 to
  * 0.7 % longer than the fastest of its group (docs/evidence/accuracy.md): the model does not tell apart less than that.
  * Memory: of the search. */
@@ -103,7 +87,9 @@ static const zp_field plan_fields[] = {
     LIMIT_UNLESS("recompute_rest", "what the layers of a stage after `recompute_layers` recompute",
                  "recompute_rest = \"selective\" recompute_layers = 3", "nothing"),
     LIMIT("schedule", "order of micro-batches in the pipeline", "schedule = \"1f1b\""),
-    LIMIT("cut", "where stages may begin: at layers, or also inside them", "cut = \"layer\""),
+    LIMIT("cut",
+          "where stages may begin: at layers, or also inside them; or the layers of every stage, `cut = [9, 8, 7]`",
+          "cut = \"layer\""),
     LIMIT("chunks", "parts of the model on every stage (interleaved schedules)", "chunks = 2"),
     LIMIT_UNLESS("sequence",
                  "norms and dropout are split along the sequence over the tensor ranks (sequence parallelism)",
@@ -122,12 +108,20 @@ static const zp_field plan_fields[] = {
     {"robust", ZP_FIELD_SHARE, .offset = offsetof(zp_constraints, robust), .range = ZP_RANGE_BELOW_ONE,
      .meaning = "a plan that shares its state over fewer ranks is taken if it is slower by at most this",
      .example = "robust = 1%"},
-    {"objective", ZP_FIELD_CUSTOM, .read = read_objective, .meaning = "what the search minimizes",
+    {"objective", ZP_FIELD_CUSTOM, .read = zp_read_objective,
+     .meaning = "what decides between machines and numbers of devices: `minimize(step_time)`, `minimize(cost)`",
      .example = "objective = minimize(step_time)", .missing = "=minimize(step_time)"},
+    {"deadline", ZP_FIELD_LENGTH, .offset = offsetof(zp_constraints, terms.deadline_s),
+     .meaning = "time in which the whole training must end", .example = "deadline = 30d", .missing = "none"},
+    {"budget", ZP_FIELD_REAL, .offset = offsetof(zp_constraints, terms.budget), .range = ZP_RANGE_POSITIVE,
+     .meaning = "dollars that the whole training may cost", .example = "budget = 250e3", .missing = "none"},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema, .meaning = "effort of the search",
      .example = "search { gap = 1% }", .missing = "exact"},
+    {"for", ZP_FIELD_STRING, .offset = offsetof(zp_constraints, program),
+     .meaning = "program that the plan is for, where --for does not say it", .example = "for = \"megatron\"",
+     .missing = "zplan's own trainer"},
     {"stage", ZP_FIELD_REFUSED,
-     .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
+     .note = "pin the layers of every stage with `cut = [9, 8, 7]`, or their number with `pipeline = ...`"},
     TENSOR_WORD("tp"),
     TENSOR_WORD("mp_size"),
     TENSOR_WORD("model_parallel"),
@@ -188,10 +182,18 @@ static void set_defaults(const zp_reader *reader, zp_constraints *plan) {
 }
 
 void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan) {
-  zp_attrs others = zp_check_limit_keys(reader, attrs);
+  zp_attrs limits = {0};
+  for (int i = 0; i < attrs->len; i++)
+    if (!zp_pins_cut(attrs->data[i])) zp_push(reader->arena, &limits, attrs->data[i]);
+  zp_attrs others = zp_check_limit_keys(reader, &limits);
   zp_read_attrs(reader, env, &zp_plan_schema, &others, plan);
-  zp_read_limits(reader, env, attrs, plan);
+  zp_read_limits(reader, env, &limits, plan);
+  zp_read_cut_layers(reader, env, attrs, plan);
+  zp_check_cut_layers(reader, plan);
   zp_check_stage_modes(reader, plan);
   zp_check_mixed_layers(reader, plan);
+  zp_place_terms(attrs, &plan->terms);
+  const zp_attr *program = zp_find_attr(attrs, "for");
+  plan->program_span = program ? program->span : ZP_NO_SPAN;
   set_defaults(reader, plan);
 }

@@ -298,5 +298,7 @@ bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
     zp_diag_note(d, "warmup takes %lld steps and the last phase %lld, but the training has %lld",
                  (long long)train->warmup, (long long)train->decay_steps, (long long)train->steps);
   }
+  zp_check_terms(diags, spec);
+  zp_check_cut(diags, spec);
   return zp_diags_errors(diags) == before;
 }

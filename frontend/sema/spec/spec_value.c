@@ -21,6 +21,7 @@ static const char *unit_help(zp_dimension dimension) {
   case ZP_DIM_BYTES_PER_S: return "write `25GB/s` (gigabytes) or `200Gbps` (gigabits)";
   case ZP_DIM_SECONDS: return "write `5us`, `2ms` or `60s`";
   case ZP_DIM_FLOP_PER_S: return "write `125TFLOPS` or `100GFLOPS`";
+  case ZP_DIM_WATTS: return "write `700W` or `1.3kW`";
   case ZP_DIM_PERCENT: return "write `92%`";
   case ZP_DIM_NONE: return NULL;
   }

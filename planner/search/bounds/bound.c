@@ -125,7 +125,8 @@ static double pipeline_bound(zp_search_cache *s, const zp_point *point, double W
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, bound_gpipe(m, W, M, messages));
   case ZP_SCHEDULE_INTERLEAVED:
-    return fmax(bound, bound_interleaved(m, M, point->every_cut ? 0 : first_chunks(s, point, P, K)));
+    return fmax(bound,
+                bound_interleaved(m, M, point->every_cut || s->in->pinned_cut ? 0 : first_chunks(s, point, P, K)));
   case ZP_SCHEDULE_1F1B:
     bound = fmax(bound, bound_1f1b_trips(m, P, W + messages));
     if (m > P) return fmax(bound, bound_1f1b_many(m, P, W, M));

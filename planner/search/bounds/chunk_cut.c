@@ -2,7 +2,9 @@
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
  * model. Up to 32,768 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
  * more, unless they take little work and all state is on the device, and on several node types cuts are stated: the
- * longest chunk as short as possible, and of these cuts the ones with the longest first or the longest last chunks. */
+ * longest chunk as short as possible, and of these cuts the ones with the longest first or the longest last chunks. The
+ * cut that a plan block pins is a stated one, too, also of one chunk a stage. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/schedule.h>
@@ -87,6 +89,11 @@ static zp_stated_cut_memo *find_stated_cut(zp_search_cache *s, int variant, int 
 bool zp_state_cut(zp_search_cache *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
+  if (s->in->pinned_cut) {
+    assert(s->in->constraints->cut_layers.len == chunks);
+    memcpy(cut, s->in->pinned_cut, sizeof *cut * (size_t)(chunks + 1));
+    return true;
+  }
   zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
   if (!memo->known) {
     zp_cut_sums sums = sums_of(v, zp_point_units(s, point), chunks);

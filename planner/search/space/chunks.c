@@ -21,7 +21,7 @@ bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point) {
 bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   int chunks = zp_model_chunks(c);
-  if (zp_chunks(c) == 1 || chunks > ZP_MOST_FREE_CHUNKS || zp_has_types(s)) return false;
+  if (zp_chunks(c) == 1 || s->in->pinned_cut || chunks > ZP_MOST_FREE_CHUNKS || zp_has_types(s)) return false;
   if (zp_few_chunk_cuts(s, point)) return true;
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* many points: more work for each would be too much */
     if (c->home[i].tier != ZP_TIER_DEVICE) return false;

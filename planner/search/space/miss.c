@@ -48,8 +48,8 @@ static void note_miss(zp_search_progress *progress, const zp_point *point) {
   progress->miss = miss_of_cut(progress->s, point, cut, own, have);
 }
 
-/* Several chunks a stage, asked for by a constraint: of the cuts by every mode, all stages in it, the one that needs
- * least. */
+/* Several chunks a stage, asked for by a constraint, or a pinned cut: of the cuts by every mode, all stages in it, the
+ * one that needs least. */
 static void note_chunks_miss(zp_search_progress *progress, const zp_point *point) {
   static const zp_limits none = {INT64_MAX, INT64_MAX, INT64_MAX};
   int64_t have = progress->s->limit_bytes + progress->s->machine.context_bytes;
@@ -99,8 +99,8 @@ static bool is_nearer(const zp_search_progress *progress, int64_t floor_bytes) {
 static void note_points(zp_search_progress *progress) {
   floor_of *floors = ZP_NEW_ARRAY(progress->s->arena, floor_of, progress->points.len + 1);
   int n = floors_of(progress, 1, 1, floors);
-  bool chunked = n == 0;
-  if (chunked) n = floors_of(progress, 2, ZP_MOST_CHUNKS, floors);
+  bool chunked = n == 0 || progress->in->pinned_cut;
+  if (n == 0) n = floors_of(progress, 2, ZP_MOST_CHUNKS, floors);
   if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
   if (chunked && n > ZP_CHUNKED_MISSES) n = ZP_CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {

@@ -11,7 +11,7 @@ static bool has_one_cut(const zp_search_cache *s, const zp_point *point) {
 }
 
 bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point) {
-  return zp_chunks(&point->choice) > 1 && !point->every_cut && !has_one_cut(s, point);
+  return zp_chunks(&point->choice) > 1 && !s->in->pinned_cut && !point->every_cut && !has_one_cut(s, point);
 }
 
 /* The point with every cut, whatever its memory: what its micro-batches take at least. */

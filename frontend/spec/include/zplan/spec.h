@@ -24,6 +24,7 @@ typedef struct zp_device {
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
   bool calibrated;                              /* GPU: shares of products and memory are those of this machine */
   double launch_s;                              /* fixed cost of one kernel */
+  double power_w;                               /* that it may draw; 0: not known */
   const struct zp_cpu_kernels
       *measured;    /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */
   const char *arch; /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
@@ -104,6 +105,8 @@ typedef struct zp_cluster {
   bool host_staged;     /* no GPU-direct: what crosses the network passes through host memory and PCIe */
   int64_t rank_memory_bytes;                /* CPU: no rank may use more, however few share a node; 0: its share */
   double price_per_gpu_hour;                /* dollars, 0 unknown */
+  double power_w;                           /* of a device with its share of hosts and cooling; 0: the devices' own */
+  double energy_price;                      /* dollars of a kilowatt-hour; 0: in the price, or not counted */
   const struct zp_calibration *calibration; /* <zplan/calibration.h> that replaced rates; NULL: as written */
   zp_trainer trainer;                       /* what its devices run */
   bool rounds_sums;                         /* zp_train's: half of the bytes between nodes */
@@ -128,8 +131,10 @@ bool zp_cluster_arrange(zp_arena *arena, const zp_cluster *written, const zp_nod
 const char *zp_show_nodes(zp_arena *arena, const zp_cluster *cluster);
 /* Devices of all nodes as written; mixed clusters only. */
 int64_t zp_cluster_devices(const zp_cluster *cluster);
-/* Mean dollars of a device hour over the first `devices`; 0 unknown. */
+/* Mean dollars of a device hour over the first `devices`, their energy included; 0 unknown. */
 double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
+/* What the energy has of them; 0: it has no price, or a device's power is not known. */
+double zp_cluster_energy_price(const zp_cluster *cluster, int64_t devices);
 
 /* ---- training ---- */
 typedef enum zp_precision {
@@ -386,6 +391,18 @@ typedef enum zp_state {
 /* Memory that a search may hold unless the plan block or --search-memory says otherwise. */
 #define ZP_SEARCH_MEMORY (INT64_C(2) << 30)
 
+/* What makes one number of devices, or one machine, better than another. With one machine and one number of devices
+ * both objectives choose the same plan: all devices are paid for, in use or not. */
+typedef enum zp_objective { ZP_MINIMIZE_STEP_TIME, ZP_MINIMIZE_COST } zp_objective;
+
+/* What a buyer asks of a whole training. */
+typedef struct zp_terms {
+  zp_objective objective;
+  double deadline_s; /* from the first step to the last; 0: none */
+  double budget;     /* dollars; 0: none */
+  zp_span objective_span, deadline_span, budget_span;
+} zp_terms;
+
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
@@ -418,6 +435,13 @@ typedef struct zp_constraints {
   double search_gap;                /* the search may stop when no plan is faster by more than this share */
   int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY */
   double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
+  zp_terms terms;
+  /* Pinned layers of every stage, of several chunks a stage of every chunk in the model's order; empty: free. What is
+   * no layer goes with the layer after it, and after the last one with that. */
+  ZP_VEC(int64_t) cut_layers;
+  zp_span cut_layers_span;
+  const char *program; /* `for`: the program that the plan is for, in the words of --for; NULL: not written */
+  zp_span program_span;
   zp_span span;
 } zp_constraints;
 

@@ -62,6 +62,31 @@ typedef struct zp_fewest {
  * 1/8, and every count of the step that fits is asked from below. */
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec);
 
+/* ---- which machine, and how many devices (purchase.c) ---- */
+
+typedef struct zp_offer {
+  int machine;         /* index of its spec */
+  zp_size size;        /* run_dollars: 0 where there is no price, or the training's length is unknown */
+  double hour_dollars; /* of a device hour, its energy included; 0: no price */
+  double energy_dollars;
+  double step_device_hours, step_dollars; /* this and what follows: when it fits */
+  double run_s;                           /* 0: the training's length is unknown */
+  bool in_time, in_budget;                /* or there is no deadline, no budget */
+} zp_offer;
+typedef struct zp_purchase {
+  zp_terms terms;
+  ZP_VEC(zp_offer) offers; /* all that were planned: machines in their order, counts ascending */
+  int stopped;             /* of these: their searches reached the memory budget, nothing is known */
+  int best, next;          /* by the objective among those that fit and meet the terms; -1: there is none */
+  int nearest;             /* where none does: the one that exceeds its worse term by the least factor; -1: none fits */
+  int in_time, in_budget;  /* the cheapest that meets the deadline, the fastest that meets the budget; -1: none */
+} zp_purchase;
+/* Plans counts[i] devices of specs[i], which are one training on n machines, under the terms of the first one's plan
+ * block. */
+zp_purchase zp_find_purchase(zp_arena *arena, const zp_spec *const *specs, const zp_ints *counts, int n);
+/* Does offer a, which fits as b does, stand before b in a ranking: does it alone meet the terms, or is it better? */
+bool zp_offer_before(const zp_purchase *p, int a, int b);
+
 /* ---- the smallest changes that make it fit (relax.c) ---- */
 
 typedef enum zp_relaxation_kind {
