@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The programs that plans are exported for: DeepSpeed trains an exported configuration, torchtitan reads its arguments. Not
+# The programs that plans are exported for: DeepSpeed trains an exported configuration, torchtitan and megatron-core read theirs. Not
 # part of tests/run.sh because it installs PyTorch and these programs (about 8 GB) from the package index.
 #
-#   tests/peers.sh [PART]...     deepspeed, torchtitan; without a word both
+#   tests/peers.sh [PART]...     deepspeed, torchtitan, megatron; without a word all
 #
 # Needs build/release (tests/run.sh or examples/quickstart.sh), a C++ compiler and a network. PEERS=FOLDER is the virtual environment,
 # default build/peers. Logs of all parts: build/test-logs/.
@@ -34,7 +34,8 @@ install_peers || exit 1
 
 # Names and what they run, one a line.
 parts='deepspeed losses_deepspeed.py
-torchtitan configs_torchtitan.py'
+torchtitan configs_torchtitan.py
+megatron configs_megatron.py'
 
 known=$(echo "$parts" | cut -d ' ' -f 1 | tr '\n' ' ')
 # shellcheck disable=SC2086 # words
