@@ -138,11 +138,11 @@ def check_without_a_file(tally, folder):
     here = harness.zplan("--model", "gpt2-124m", "-o", "here.json", cwd=folder)
     text = json.loads(read(os.path.join(folder, "here.json")))["sources"][0]["text"]
     tally.check("a plan of this machine carries it", here.status == 0 and "planned for this machine" in here.err and "cluster this_machine" in text, here.tail())
-    for what, words, said in (("a model", ["--model", "llama3-8"], "did you mean `llama3-8b`?"),
-                              ("a machine", [example, "--machine", "dgxh100"], "did you mean `dgx-h100`?"),
-                              ("two machines", [example, "--machine", "dgx2", "--cluster", "laptop"], "which of the two"),
-                              ("two models", ["--model", "gpt2-124m", "--model", "gpt2-355m"], "contradicts")):
-        told = harness.zplan("plan", *words, cwd=folder)
+    for verb, what, words, said in (("plan", "a model", ["--model", "llama3-8"], "did you mean `llama3-8b`?"),
+                                    ("plan", "a machine", [example, "--machine", "dgxh100"], "did you mean `dgx-h100`?"),
+                                    ("build", "two machines", [example, "--machine", "dgx2", "--cluster", "laptop"], "which of the two"),
+                                    ("plan", "two models", ["--model", "gpt2-124m", "--model", "gpt2-355m"], "contradicts")):
+        told = harness.zplan(verb, *words, cwd=folder)
         tally.check("%s that is not there" % what, told.status == 2 and said in told.err, told.tail())
     told = harness.zplan("run", "plan.json", "--machine", "dgx2", cwd=folder)
     tally.check("a plan has its machine", told.status == 1 and "Z0643" in told.err, told.tail())
