@@ -150,6 +150,7 @@ zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format
   static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
                                                  [ZP_EXPORT_MEGATRON] = zp_export_megatron,
                                                  [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
+                                                 [ZP_EXPORT_FSDP2] = zp_export_fsdp2,
                                                  [ZP_EXPORT_SLURM] = zp_export_slurm};
   zp_exporter e = {.arena = arena,
                    .plan = plan,

@@ -43,6 +43,7 @@ const char *zp_export_number(zp_arena *arena, double value);
 void zp_export_megatron(zp_exporter *e);
 void zp_export_deepspeed(zp_exporter *e);
 void zp_export_torchtitan(zp_exporter *e);
+void zp_export_fsdp2(zp_exporter *e);
 void zp_export_slurm(zp_exporter *e);
 
 /* ---- hf_encoders.c ---- */

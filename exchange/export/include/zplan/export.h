@@ -15,6 +15,7 @@
   X(DEEPSPEED,  "deepspeed",  "DeepSpeed",   "json",   ZP_TRAINER_DEEPSPEED, "its configuration file")     \
   X(MEGATRON,   "megatron",   "Megatron-LM", "sh",     ZP_TRAINER_MEGATRON,  "its arguments")              \
   X(TORCHTITAN, "torchtitan", "torchtitan",  "sh",     ZP_TRAINER_FSDP,      "its arguments")              \
+  X(FSDP2,      "fsdp2",      "FSDP2",       "py",     ZP_TRAINER_FSDP,      "a Python script")            \
   X(SLURM,      "slurm",      "Slurm",       "sbatch", ZP_TRAINER_NONE,      "a batch script for sbatch")
 /* clang-format on */
 typedef enum zp_export_format {
