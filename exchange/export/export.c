@@ -164,11 +164,10 @@ void zp_export_differences(zp_buf *out, const zp_exporter *e) {
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name) {
   assert(format < ZP_EXPORT_COUNT && name);
   assert(plan->feasible);
-  static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
-                                                 [ZP_EXPORT_MEGATRON] = zp_export_megatron,
-                                                 [ZP_EXPORT_BRIDGE] = zp_export_bridge,
-                                                 [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
-                                                 [ZP_EXPORT_SLURM] = zp_export_slurm};
+  static void (*const write[])(zp_exporter *) = {
+      [ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed, [ZP_EXPORT_MEGATRON] = zp_export_megatron,
+      [ZP_EXPORT_BRIDGE] = zp_export_bridge,       [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
+      [ZP_EXPORT_FSDP2] = zp_export_fsdp2,         [ZP_EXPORT_SLURM] = zp_export_slurm};
   zp_exporter e = {.arena = arena,
                    .plan = plan,
                    .spec = plan->spec,

@@ -48,6 +48,7 @@ void zp_export_megatron(zp_exporter *e);
 void zp_export_bridge(zp_exporter *e);
 void zp_export_deepspeed(zp_exporter *e);
 void zp_export_torchtitan(zp_exporter *e);
+void zp_export_fsdp2(zp_exporter *e);
 void zp_export_slurm(zp_exporter *e);
 
 /* ---- hf_encoders.c ---- */

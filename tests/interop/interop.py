@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 from harness import ROOT, ZPLAN, Scratch, require_zplan  # noqa: E402
 from exported_memory import differences, read_deepspeed, read_megatron  # noqa: E402
+from exported_script import Script  # noqa: E402
 
 UPDATE = "--update" in sys.argv[1:]
 EXAMPLES = ROOT + "/examples/"
@@ -62,6 +63,13 @@ BLOCK = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedu
 CHUNKS = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=interleaved chunks=2 recompute_layers=8 recompute=full zero=1 microbatch=1 "
                                                "sequence=true cut=layer")]
 GPT2 = [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=32 recompute=none")]
+SCRIPTS = (
+    ("gpt2", GPT2),
+    ("zero 3", [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=3 microbatch=8 recompute=full")]),
+    ("groups", [HERE + "/golden/gpt2.dz", "--gpus", "16", *sets("tensor=1 pipeline=1 data=16 zero=3 shard=8 microbatch=4 recompute=full recompute_layers=5")]),
+    ("host", [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=3 microbatch=8 recompute=none offload[optimizer]=cpu "
+                                              "offload[gradients]=cpu offload[params]=cpu precision=fp32")]),
+)
 CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
 
 # Axes that other programs got late: positions and experts over the same ranks, state in groups, experts without capacity.
@@ -96,6 +104,7 @@ GOLDEN = [
     ("one_bit.deepspeed.json", ["export", "deepspeed", *ONE_BIT]),
     ("pipeline.deepspeed.json", ["export", "deepspeed", *PIPELINE]),
     ("llama3_8b.torchtitan.sh", ["export", "torchtitan", HERE + "/golden/llama3_8b.dz", "--gpus", "64", *sets("tensor=4 pipeline=2 data=8 schedule=1f1b recompute=full zero=2 microbatch=1 cut=layer")]),
+    ("gpt2.fsdp2.py", ["export", "fsdp2", *SCRIPTS[2][1]]),
     ("gpt1t.sbatch", ["export", "slurm", *GPT1T]),
     ("gpt2_cpu.sbatch", ["export", "slurm", *CPU]),
 ]
@@ -239,6 +248,55 @@ def check_deepspeed(name, plan, path):
     expect(name + " optimizer", (config["optimizer"]["type"] == "OneBitAdam") == plan["compress"])
 
 
+# What golden/gpt2.dz says of the training.
+SCRIPT_TRAINS = {"STEPS": 10000, "BATCH": 256, "OPTIMIZER": "AdamW", "LR": 3e-4, "BETAS": (0.9, 0.95), "EPS": 1e-8, "WEIGHT_DECAY": 0.1, "DECAY_ALL": False,
+                 "CLIP": 1.0, "SCHEDULE": "cosine", "WARMUP": 500, "FALL_BEGIN": 500, "FALL_END": 10000, "MIN_LR": 3e-5, "SEED": 0, "DROPOUT": 0.1,
+                 "ATTENTION_DROPOUT": 0.0, "NORM_EPS": 1e-5, "ACTIVATION": "gelu_tanh", "DATA": None, "DATA_IS_TEXT": False,
+                 "VOCABULARY": 50257, "POSITIONS": 1024, "LAYERS": 12, "WIDTH": 768, "HEADS": 12, "MLP_WIDTH": 3072}
+
+
+def check_fsdp2(name, plan, path):
+    script, degrees = Script(path), plan["degrees"]
+    c = script.constants
+    expect(name + " constants", not script.unknown and not script.unused, "%s %s" % (script.unknown, script.unused))
+    shard = degrees.get("shard", degrees["data"])
+    expect(name + " mesh", (c["REPLICATE"], c["SHARD"]) == (degrees["data"] // shard, shard) and degrees["tensor"] * degrees["pipeline"] == 1, str(degrees))
+    expect(name + " zero", c["ZERO"] == plan["zero"])
+    expect(name + " batch", (c["MICROBATCH"], c["ACCUMULATION"]) == (plan["microbatch"], plan["microbatches"]) and
+           c["BATCH"] == c["MICROBATCH"] * c["ACCUMULATION"] * c["REPLICATE"] * c["SHARD"])
+    expect(name + " parameters", script.parameters() == plan["model"]["parameters"], str(script.parameters()))
+    expect(name + " sequence", c["SEQUENCE"] == plan["model"]["sequence"])
+    some = [mixed["recompute_layers"] for mixed in plan.get("mixed_stages", [])]
+    layers = some[0] if some else {"none": 0, "full": c["LAYERS"]}[plan["recompute"]]
+    expect(name + " recomputation", c["RECOMPUTED_LAYERS"] == layers, "%d %s" % (c["RECOMPUTED_LAYERS"], layers))
+    expect(name + " offloading", c["OFFLOAD"] == bool(plan["offload"]), str(plan["offload"]))
+    expect(name + " precision", c["PRECISION"] == ("fp32" if plan["offload"] else "mixed_bf16"))
+    wrong = {key: c.get(key) for key, value in SCRIPT_TRAINS.items() if c.get(key, key) != value}
+    expect(name + " training", not wrong, str(wrong))
+    deviations = {"wte": 0.02, "wpe": 0.02, "h.{}.attn.c_attn.weight": 0.02, "h.{}.attn.c_proj.weight": 0.02 / math.sqrt(24),
+                  "h.{}.mlp.c_fc.weight": 0.02, "h.{}.mlp.c_proj.weight": 0.02 / math.sqrt(24)}
+    expect(name + " initial values", c["INITIAL_STD"].keys() == deviations.keys() and
+           all(math.isclose(c["INITIAL_STD"][key], value, rel_tol=1e-12) for key, value in deviations.items()), str(c["INITIAL_STD"]))
+
+
+def rates_of_scripts(folder):
+    """Learning rates of an exported script, computed by its own function, against the language's formulas."""
+    fall = lambda step, begin, end: min(max((step - begin) / (end - begin), 0), 1)
+    line = lambda low, done: 3e-4 + (low - 3e-4) * done
+    cosine = lambda low, done: low + (3e-4 - low) * (1 + math.cos(math.pi * done)) / 2
+    for words, rate in (
+            ("constant(warmup=10)", lambda s: 3e-4),
+            ("linear(warmup=10,min_lr=1e-5)", lambda s: line(1e-5, fall(s, 10, 100))),
+            ("cosine(warmup=10,min_lr=1e-5)", lambda s: cosine(1e-5, fall(s, 10, 100))),
+            ("wsd(warmup=10,decay=20)", lambda s: line(0, fall(s, 80, 100)))):
+        out = folder + "/rates.py"
+        run = zplan("export", "fsdp2", *GPT2, "--set", "steps=100", "--set", "schedule=" + words, "-o", out, "--force")
+        if expect("script with " + words, run.returncode == 0, run.stderr[-300:]):
+            got = Script(out).function("learning_rate")
+            wrong = [s for s in range(100) if not math.isclose(got(s), 3e-4 * (s + 1) / 10 if s < 10 else rate(s), rel_tol=1e-12, abs_tol=1e-18)]
+            expect("learning rates of " + words, not wrong, str([(s, got(s)) for s in wrong[:3]]))
+
+
 def check_slurm(name, plan, path, steps):
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -269,6 +327,7 @@ def consistency(folder):
                                     ("deepspeed", "groups", [*AXES[2][1], "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "one bit", [*ONE_BIT, "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "pipeline", PIPELINE, check_deepspeed),
+                                    *(("fsdp2", name, args, check_fsdp2) for name, args in SCRIPTS),
                                     ("slurm", "gpt1t", GPT1T, lambda *a: check_slurm(*a, 71526)),
                                     ("slurm", "gpt2", CPU, lambda *a: check_slurm(*a, 2000))):
         name = kind + " " + name
@@ -407,7 +466,7 @@ def refused(name, args, status, *words):
 def refused_exports(folder):
     card = CARDS + "dp_1_4b.dz"
     mixtral = EXAMPLES + "mixtral_8x7b.dz"
-    refused("no format", ["export"], 2, "deepspeed, megatron, megatron-bridge, torchtitan, slurm, hf or peft")
+    refused("no format", ["export"], 2, "deepspeed, megatron, megatron-bridge, torchtitan, fsdp2, slurm, hf or peft")
     refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
     refused("unknown format", ["export", "pytorch", card], 2, "unknown format `pytorch`")
     refused("no file", ["export", "slurm"], 2)
@@ -437,6 +496,7 @@ def refused_exports(folder):
     refused("linear to min_lr", ["export", "deepspeed", *ZERO2, "--set", "schedule=linear(warmup=10,min_lr=1e-5)"], 1,
             "DeepSpeed's falls to 0")
     refused("no warm-up", ["export", "deepspeed", *ZERO2, "--set", "schedule=cosine(warmup=0)"], 1, "at least two")
+    refused_scripts(folder)
     plan = folder + "/plan.json"
     zplan(*MIXTRAL, "-o", plan)
     with open(plan, encoding="utf-8") as file:
@@ -448,10 +508,38 @@ def refused_exports(folder):
         expect(name + " is damaged", damaged != text)
         with open(plan, "w", encoding="utf-8") as file:
             file.write(damaged)
-        for kind in ("megatron", "deepspeed", "slurm"):
+        for kind in ("megatron", "deepspeed", "fsdp2", "slurm"):
             refused(kind + ": " + name, ["export", kind, plan], 1)
     run = zplan("export", "slurm", *CPU, "-o", folder + "/none/x.sbatch")
     expect("unwritable", run.returncode == 1 and "cannot write" in run.stderr, run.stderr)
+
+
+def refused_scripts(folder):
+    gpt2 = HERE + "/golden/gpt2.dz"
+    one = sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=8")
+    for name, args, words in (
+            ("tensor", [gpt2, *sets("tensor=2 pipeline=1 zero=2 microbatch=8")], ("tensor 2: GPT-2 has queries, keys and values in one matrix", "--set tensor=1")),
+            ("pipeline", [gpt2, *sets("tensor=1 pipeline=2 zero=1 microbatch=8 cut=layer")], ("pipeline 2: the script has no stages", "ZeRO 1")),
+            ("context", [gpt2, *sets("tensor=1 pipeline=1 context=2 zero=2 microbatch=8 recompute=none")], ("context 2",)),
+            ("one class on the host", [gpt2, *one, "--set", "offload[optimizer]=cpu"], ("optimizer on host: CPUOffloadPolicy moves",)),
+            ("fp16", [gpt2, *one, "--set", "precision=mixed_fp16"], ("precision mixed_fp16: the script has fp32 and mixed_bf16",)),
+            ("optimizer", [gpt2, *one, "--set", "optimizer=lion(lr=1e-4)"], ("lion: the script has Adam and AdamW",)),
+            ("average", [gpt2, *one, "--set", "ema=0.999"], ("ema = 0.999",)),
+            ("data", [gpt2, *one, "--set", 'data=lines("%s/README.md")' % ROOT], ("data lines(...)",)),
+            ("order", [gpt2, *one, "--set", 'data=text("%s/README.md", order = "shuffled", seed = 1)' % ROOT], ("shuffled",)),
+            ("llama", LLAMA, ("`llama` is not GPT-2, the model of the script: RMS norm", "Z0682")),
+            ("cpu", CPU, ("has CPU devices",))):
+        refused("script: " + name, ["export", "fsdp2", *args], 1, *words)
+    with open(gpt2, encoding="utf-8") as file:
+        text = file.read()
+    for name, old, new, word in (("another name", "ln_f ", "last ", "GPT-2 has no parameter `last.weight`"),
+                                 ("no bias", "linear(x, 3 * d)", "linear(x, 3 * d, bias = false)", "which GPT-2 has"),
+                                 ("a head", "matmul(ln_f, transpose(wte))", "linear(ln_f, V, bias = false)", "a head with weights of its own")):
+        changed = text.replace(old, new).replace("matmul(ln_f,", "matmul(last," if name == "another name" else "matmul(ln_f,")
+        expect("script: %s is a change" % name, changed != text)
+        with open(folder + "/other.dz", "w", encoding="utf-8") as file:
+            file.write(changed)
+        refused("script: " + name, ["export", "fsdp2", folder + "/other.dz", *one], 1, "is not GPT-2", word, "Z0682")
 
 
 LAYER = """
@@ -745,6 +833,7 @@ def main():
         consistency(folder)
         imported_models(folder)
         memory_of_exports(folder)
+        rates_of_scripts(folder)
         loss_scales()
         runs_script(folder)
         refused_exports(folder)

@@ -16,16 +16,17 @@ BOUND = 1e-5
 MODEL = {"model.layers": 2, "model.d": 192, "schedule": "constant()"}
 
 
-def settings(zero):
-    pinned = {**MODEL, "tensor": 1, "pipeline": 1, "data": RANKS, "microbatch": 1, "zero": zero, "recompute": "none"}
+def settings(zero, ranks=RANKS, **more):
+    pinned = {**MODEL, "tensor": 1, "pipeline": 1, "data": ranks, "microbatch": 1, "zero": zero, "recompute": "none", **more}
     return [word for key, value in pinned.items() for word in ("--set", "%s=%s" % (key, value))]
 
 
-def zplan_run(folder, zero, steps):
+def zplan_run(folder, zero, steps, ranks=RANKS, **more):
     """(outcome, log, checkpoints)"""
-    log, checkpoints = os.path.join(folder, "log-%d-%d.jsonl" % (zero, steps)), os.path.join(folder, "ck-%d-%d" % (zero, steps))
-    outcome = harness.zplan("run", FILE, "--ranks", RANKS, *settings(zero), "--steps", steps, "--overwrite", "--log", log, "-o",
-                            os.path.join(folder, "tree-%d" % zero), "--", "--checkpoint", checkpoints)
+    name = "%d-%d-%d" % (zero, ranks, steps)
+    log, checkpoints = os.path.join(folder, "log-%s.jsonl" % name), os.path.join(folder, "ck-" + name)
+    outcome = harness.zplan("run", FILE, "--ranks", ranks, *settings(zero, ranks, **more), "--steps", steps, "--overwrite", "--log", log, "-o",
+                            os.path.join(folder, "tree-" + name), "--", "--checkpoint", checkpoints)
     return outcome, log, checkpoints
 
 
@@ -36,29 +37,29 @@ def initial_weights(tally, folder):
     return os.path.join(harness.step_folder(checkpoints, 0), "model.safetensors")
 
 
-def zplan_losses(tally, folder, zero):
+def zplan_losses(tally, folder, zero, ranks=RANKS, **more):
     """(losses, gradient norms) of zplan's own trainer, or None."""
-    outcome, log, _ = zplan_run(folder, zero, STEPS)
-    if not tally.check("zplan trains ZeRO %d" % zero, outcome.status == 0, outcome.tail()):
+    outcome, log, _ = zplan_run(folder, zero, STEPS, ranks, **more)
+    if not tally.check("zplan trains ZeRO %d on %d ranks" % (zero, ranks), outcome.status == 0, outcome.tail()):
         return None
     steps, _ = harness.read_log(log)
     return [step["loss"] for step in steps], [step["grad_norm"] for step in steps]
 
 
-def export(tally, folder, program, zero, ending):
-    path = os.path.join(folder, "zero%d.%s" % (zero, ending))
-    outcome = harness.zplan("export", program, FILE, "--machine", "dgx-a100", "--gpus", RANKS, *settings(zero), "-o", path)
-    return path if tally.check("export %s of ZeRO %d" % (program, zero), outcome.status == 0, outcome.tail()) else None
+def export(tally, folder, program, zero, ending, ranks=RANKS, **more):
+    path = os.path.join(folder, "zero%d-%d.%s" % (zero, ranks, ending))
+    outcome = harness.zplan("export", program, FILE, "--machine", "dgx-a100", "--gpus", ranks, *settings(zero, ranks, **more), "-o", path)
+    return path if tally.check("export %s of ZeRO %d for %d ranks" % (program, zero, ranks), outcome.status == 0, outcome.tail()) else None
 
 
-def start_ranks(command, port):
-    """Two processes with the variables of torch.distributed; [(status, last lines)]."""
+def start_ranks(command, port, ranks=RANKS):
+    """Processes with the variables of torch.distributed; their outcomes."""
     import concurrent.futures
     # Operations that the program compiles, once and for minutes, are not for quick_cxx.sh, which the harness names for trainers.
-    common = {"CC": "cc", "CXX": "c++", "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    common = {"CC": "cc", "CXX": "c++", "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     start = lambda rank: harness.run([sys.executable, *command], timeout=1800, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-    with concurrent.futures.ThreadPoolExecutor(RANKS) as pool:
-        return list(pool.map(start, range(RANKS)))
+    with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(start, range(ranks)))
 
 
 def free_port():

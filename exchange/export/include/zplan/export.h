@@ -16,6 +16,7 @@
   X(MEGATRON,   "megatron",        "Megatron-LM",     "sh",     "megatron",        "its arguments")              \
   X(BRIDGE,     "megatron-bridge", "Megatron-Bridge", "py",     "megatron-bridge", "a recipe in Python")         \
   X(TORCHTITAN, "torchtitan",      "torchtitan",      "sh",     "fsdp",            "its arguments")              \
+  X(FSDP2,      "fsdp2",           "FSDP2",           "py",     "fsdp",            "a Python script")            \
   X(SLURM,      "slurm",           "Slurm",           "sbatch", NULL,              "a batch script for sbatch")
 /* clang-format on */
 typedef enum zp_export_format {
