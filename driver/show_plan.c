@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <zplan/export.h>
 #include <zplan/software.h>
 
 /* Fewer CPU ranks may be faster than all that were asked for. */
@@ -42,13 +43,24 @@ static void put_poor_use(zp_page *page, const zp_plan *plan) {
   for (int i = 0; i < poor.helps.len; i++) put_help(page, &poor.helps.data[i]);
 }
 
+/* The format that plans of this profile are exported in, else that of its program. */
+static const char *export_word(const zp_cluster *cluster) {
+  const char *names[] = {zp_software_name(cluster->software), zp_trainer_word(cluster->trainer)};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (int f = 0; f < ZP_EXPORT_COUNT; f++) {
+      const char *planned_for = zp_export_planned_for((zp_export_format)f);
+      if (planned_for && strcmp(planned_for, names[i]) == 0) return zp_export_word((zp_export_format)f);
+    }
+  return names[1];
+}
+
 /* What a person does next with a plan that was just searched: train here, hand it to another program, or keep it. */
 static const char *next_command(const zp_run_state *run, const zp_plan *plan) {
   const zp_options *o = &run->options;
   const zp_cluster *cluster = &plan->spec->cluster;
   zp_arena *arena = run->arena;
   if (cluster->software)
-    return zp_format(arena, "zplan export %s %s", zp_trainer_word(cluster->trainer), zp_words_for(run, "export"));
+    return zp_format(arena, "zplan export %s %s", export_word(cluster), zp_words_for(run, "export"));
   if (o->output) return zp_format(arena, "zplan report %s --html FILE", zp_quote_shell(arena, o->output));
   if (!cluster->node.device.is_cpu)
     return zp_format(arena, "zplan %s -o %s.json", zp_words_for(run, "plan"),

@@ -40,7 +40,8 @@ static const zp_verb verbs[] = {
     {"bench", COMMAND(zp_cmd_bench), "FILE.dz [--ranks N] [--top K] [--steps S] [--json]",
      "run the best plans, predicted alongside measured", true},
     {"export", COMMAND(zp_cmd_export),
-     "deepspeed|megatron|torchtitan|fsdp2|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE] | hf CHECKPOINT -o FOLDER",
+     "deepspeed|megatron|megatron-bridge|torchtitan|fsdp2|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE] | "
+     "hf CHECKPOINT -o FOLDER",
      "the plan in the words of another program; a checkpoint's weights for Hugging Face", false},
     {"import", COMMAND(zp_cmd_import),
      "hf CONFIG.json|FOLDER | nccl|slurm FILE | megatron [SCRIPT.sh] | deepspeed CONFIG.json --model MODEL | "

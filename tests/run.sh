@@ -167,6 +167,7 @@ weights with windows|python3 tests/weights/windows.py
 fields of adapters|python3 tests/weights/peft_keys.py
 keys of configurations|python3 tests/interop/config_keys.py
 interop|python3 tests/interop/interop.py
+recipes of Megatron-Bridge|python3 tests/interop/recipes.py
 launches of Megatron-LM|python3 tests/interop/launches.py
 launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
 launches of torchtitan|python3 tests/interop/launches_torchtitan.py

@@ -39,8 +39,7 @@ static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
  * memory by its count, the one for zplan's own trainer: what the program lacks in it is rejected with a message. */
 static zp_plan *obtain(zp_run_state *run) {
   const zp_options own = run->options;
-  zp_trainer trainer = zp_export_trainer(format);
-  if (trainer != ZP_TRAINER_NONE) run->default_program = zp_trainer_word(trainer);
+  if (zp_export_planned_for(format)) run->default_program = zp_export_planned_for(format);
   run->lacking_is_fine = true;
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (plan && plan->feasible) note_narrowed(run, plan);

@@ -8,10 +8,9 @@
 #include <stdlib.h>
 
 static const struct {
-  const char *word, *program, *ending;
-  zp_trainer trainer;
+  const char *word, *program, *ending, *planned_for;
 } formats[] = {
-#define EXPORT_ROW(name, word, program, ending, trainer, makes) {word, program, ending, trainer},
+#define EXPORT_ROW(name, word, program, ending, planned_for, makes) {word, program, ending, planned_for},
     ZP_EXPORTS(EXPORT_ROW)
 #undef EXPORT_ROW
 };
@@ -26,9 +25,9 @@ const char *zp_export_ending(zp_export_format format) {
   return formats[format].ending;
 }
 
-zp_trainer zp_export_trainer(zp_export_format format) {
+const char *zp_export_planned_for(zp_export_format format) {
   assert(format < ZP_EXPORT_COUNT);
-  return formats[format].trainer;
+  return formats[format].planned_for;
 }
 
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) {
@@ -144,19 +143,37 @@ void zp_export_comment(zp_buf *out, const char *text) {
   }
 }
 
+void zp_export_head(zp_buf *out, const zp_exporter *e, const char *version) {
+  const zp_estimate *estimate = &e->plan->best.estimate;
+  const zp_cluster *cluster = &e->spec->cluster;
+  zp_export_comment(out, zp_format(e->arena, "%s on %d x %s, for %s%s; made by zplan export %s.", e->spec->model->name,
+                                   e->plan->devices, cluster->node.device.name, e->program, version, e->word));
+  zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
+  zp_export_comment(out, zp_format(e->arena, "zplan's estimates, %s: %s a step, at most %s on a device.",
+                                   zp_trainer_phrase(e->arena, cluster), zp_show_seconds(e->arena, estimate->step_s),
+                                   zp_show_bytes(e->arena, estimate->peak_bytes)));
+  zp_buf_printf(out, "#\n#   source %s\n", e->name);
+}
+
+void zp_export_differences(zp_buf *out, const zp_exporter *e) {
+  if (e->result->notes.len) zp_buf_puts(out, "#\n# What differs from the plan:\n");
+  for (int i = 0; i < e->result->notes.len; i++)
+    zp_export_comment(out, zp_format(e->arena, "- %s.", e->result->notes.data[i]));
+}
+
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name) {
   assert(format < ZP_EXPORT_COUNT && name);
   assert(plan->feasible);
-  static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
-                                                 [ZP_EXPORT_MEGATRON] = zp_export_megatron,
-                                                 [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
-                                                 [ZP_EXPORT_FSDP2] = zp_export_fsdp2,
-                                                 [ZP_EXPORT_SLURM] = zp_export_slurm};
+  static void (*const write[])(zp_exporter *) = {
+      [ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed, [ZP_EXPORT_MEGATRON] = zp_export_megatron,
+      [ZP_EXPORT_BRIDGE] = zp_export_bridge,       [ZP_EXPORT_TORCHTITAN] = zp_export_torchtitan,
+      [ZP_EXPORT_FSDP2] = zp_export_fsdp2,         [ZP_EXPORT_SLURM] = zp_export_slurm};
   zp_exporter e = {.arena = arena,
                    .plan = plan,
                    .spec = plan->spec,
                    .choice = &plan->best.choice,
                    .name = name,
+                   .word = formats[format].word,
                    .program = formats[format].program,
                    .result = ZP_NEW(arena, zp_export)};
   write[format](&e);

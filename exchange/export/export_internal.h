@@ -15,6 +15,7 @@ typedef struct zp_exporter {
   const zp_spec *spec;
   const zp_choice *choice;
   const char *name;    /* of the file */
+  const char *word;    /* of the command line: "megatron" */
   const char *program; /* "Megatron-LM", for messages */
   zp_export *result;
 } zp_exporter;
@@ -34,6 +35,9 @@ zp_recompute zp_export_recompute(zp_exporter *e);
 const char *zp_export_headline(const zp_exporter *e);
 /* Text as comment lines of at most 118 columns, each after "# ". */
 void zp_export_comment(zp_buf *out, const char *text);
+/* The comment on top: model, decisions, estimates, the file's name. version: after the program's name, " 0.3.0". */
+void zp_export_head(zp_buf *out, const zp_exporter *e, const char *version);
+void zp_export_differences(zp_buf *out, const zp_exporter *e); /* the notes so far as a comment; none: nothing */
 /* Bytes of an element of summed gradients in the plan. */
 int zp_export_grad_bytes(const zp_exporter *e);
 int64_t zp_export_accumulation(const zp_exporter *e);
@@ -41,6 +45,7 @@ int64_t zp_export_accumulation(const zp_exporter *e);
 const char *zp_export_number(zp_arena *arena, double value);
 
 void zp_export_megatron(zp_exporter *e);
+void zp_export_bridge(zp_exporter *e);
 void zp_export_deepspeed(zp_exporter *e);
 void zp_export_torchtitan(zp_exporter *e);
 void zp_export_fsdp2(zp_exporter *e);

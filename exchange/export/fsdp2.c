@@ -45,9 +45,7 @@ static void put_head(zp_buf *out, const zp_exporter *e) {
                                    zp_show_bytes(e->arena, estimate->peak_bytes)));
   zp_buf_printf(out, "#\n#   torchrun ... %s [--weights model.safetensors] [--data FILES] [--save FILE] [--compile]\n",
                 e->name);
-  if (e->result->notes.len) zp_buf_puts(out, "#\n# What differs from the plan:\n");
-  for (int i = 0; i < e->result->notes.len; i++)
-    zp_export_comment(out, zp_format(e->arena, "- %s.", e->result->notes.data[i]));
+  zp_export_differences(out, e);
 }
 
 void zp_export_fsdp2(zp_exporter *e) {

@@ -145,8 +145,8 @@ static void put_precision(zp_megatron *m) {
   put_weights(m);
   if (!m->e->spec->cluster.node.device.has_bf16) {
     PUT_TEXT(IMPLEMENTATION, "local");
-    zp_export_note(m->e, "device %s has no bf16, so no Transformer Engine is asked for: --transformer-impl local",
-                   m->e->spec->cluster.node.device.name);
+    zp_export_note(m->e, "device %s has no bf16, so no Transformer Engine is asked for: %s",
+                   m->e->spec->cluster.node.device.name, m->words->local);
   }
 }
 

@@ -75,8 +75,8 @@ static void put_data(zp_megatron *m) {
   } else {
     zp_export_note(m->e,
                    "data: Megatron-LM reads files of its own (tools/preprocess_data.py), in another order of samples; "
-                   "give --data-path and a tokenizer with %lld tokens",
-                   (long long)m->gpt->vocabulary);
+                   "%s and a tokenizer with %lld tokens",
+                   m->words->data, (long long)m->gpt->vocabulary);
   }
   PUT_INT(EVAL_ITERATIONS, t->validate_every > 0 ? t->validate_batches : 0);
   if (t->validate_every > 0) PUT_INT(EVAL_INTERVAL, t->validate_every);

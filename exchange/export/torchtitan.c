@@ -105,23 +105,6 @@ static bool find_model(zp_titan *t) {
 
 /* ---- the file ---- */
 
-static void put_head(zp_buf *out, const zp_exporter *e) {
-  const zp_estimate *estimate = &e->plan->best.estimate;
-  zp_export_comment(out, zp_format(e->arena,
-                                   "%s on %d x %s, for torchtitan " ZP_TORCHTITAN_VERSION "; made by zplan export "
-                                   "torchtitan.",
-                                   e->spec->model->name, e->plan->devices, e->spec->cluster.node.device.name));
-  zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
-  zp_export_comment(out, zp_format(e->arena, "zplan's estimates, %s: %s a step, at most %s on a device.",
-                                   zp_trainer_phrase(e->arena, &e->spec->cluster),
-                                   zp_show_seconds(e->arena, estimate->step_s),
-                                   zp_show_bytes(e->arena, estimate->peak_bytes)));
-  zp_buf_printf(out, "#\n#   source %s\n#   torchrun ... -m torchtitan.train \"${TORCHTITAN_ARGS[@]}\"\n", e->name);
-  if (e->result->notes.len) zp_buf_puts(out, "#\n# What differs from the plan:\n");
-  for (int i = 0; i < e->result->notes.len; i++)
-    zp_export_comment(out, zp_format(e->arena, "- %s.", e->result->notes.data[i]));
-}
-
 void zp_export_torchtitan(zp_exporter *e) {
   zp_titan t = {.e = e, .out = zp_buf_new(e->arena)};
   zp_export_check_common(e);
@@ -132,7 +115,9 @@ void zp_export_torchtitan(zp_exporter *e) {
   zp_titan_train(&t);
   zp_titan_checkpoint(&t);
   zp_buf out = zp_buf_new(e->arena);
-  put_head(&out, e);
+  zp_export_head(&out, e, " " ZP_TORCHTITAN_VERSION);
+  zp_buf_puts(&out, "#   torchrun ... -m torchtitan.train \"${TORCHTITAN_ARGS[@]}\"\n");
+  zp_export_differences(&out, e);
   zp_buf_printf(&out, "\nTORCHTITAN_ARGS=(\n  --module=%s\n  --config=%s\n%s)\n", t.module, t.function, t.out.data);
   e->result->text = out.data;
 }

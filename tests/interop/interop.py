@@ -98,6 +98,7 @@ GOLDEN = [
     ("t_nlg.megatron.sh", ["export", "megatron", *T_NLG]),
     ("llama2_7b.megatron.sh", ["export", "megatron", *LLAMA]),
     ("gpt2.megatron.sh", ["export", "megatron", *GPT2]),
+    ("llama2_7b.bridge.py", ["export", "megatron-bridge", *LLAMA]),
     ("offload_40b.deepspeed.json", ["export", "deepspeed", *OFFLOAD]),
     ("zero2_13b.deepspeed.json", ["export", "deepspeed", *ZERO2]),
     ("one_bit.deepspeed.json", ["export", "deepspeed", *ONE_BIT]),
@@ -465,7 +466,7 @@ def refused(name, args, status, *words):
 def refused_exports(folder):
     card = CARDS + "dp_1_4b.dz"
     mixtral = EXAMPLES + "mixtral_8x7b.dz"
-    refused("no format", ["export"], 2, "deepspeed, megatron, torchtitan, fsdp2, slurm, hf or peft")
+    refused("no format", ["export"], 2, "deepspeed, megatron, megatron-bridge, torchtitan, fsdp2, slurm, hf or peft")
     refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
     refused("unknown format", ["export", "pytorch", card], 2, "unknown format `pytorch`")
     refused("no file", ["export", "slurm"], 2)
@@ -845,4 +846,5 @@ def main():
     sys.exit(1 if failures else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

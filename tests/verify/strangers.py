@@ -22,7 +22,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "interop"))
 import harness  # noqa: E402
+from recipe_file import read_recipe  # noqa: E402
 
 EVIL = '??/",}; __attribute__((constructor)) static void ran(void) { puts("RAN"); } static const int x[] = {0, // x'
 TRIGRAPHS = "".join("??" + c for c in "=/'()!<>-")
@@ -341,7 +343,7 @@ def check_numbers(tally, folder):
 
 
 def check_exports(tally, folder):
-    """Settings for Megatron-LM as bash reads them, for DeepSpeed as Python does."""
+    """Settings for Megatron-LM as bash reads them, for DeepSpeed and Megatron-Bridge as Python does."""
     gpus = "cluster gpus {\n  nodes = 1\n  node  = std.hw.dgx_a100\n}\n"
     for name, dir_, want in (("evil", None, WORDS["checkpoint"]), ("dash", "--foo", "./--foo")):
         text = evil_model() if dir_ is None else tiny().replace('dir = "out"', 'dir = "%s"' % dir_)
@@ -352,6 +354,12 @@ def check_exports(tally, folder):
         words = words.decode().split("\0")
         good = outcome[0] == 0 and "--save" in words and words[words.index("--save") + 1] == want
         tally.check("bash reads the folder of checkpoints for Megatron-LM (%s)" % name, good, outcome[2] + " ".join(words))
+        outcome = zplan(folder, "export", "megatron-bridge", "gpu.dz", "--cluster", "gpus", "--gpus", "2", "-o", "recipe.py")
+        check_quiet(tally, "zplan export megatron-bridge", outcome)
+        if tally.check("export megatron-bridge (%s)" % name, outcome[0] == 0, outcome[2]):
+            with open(os.path.join(folder, "recipe.py"), encoding="utf-8") as file:
+                saved = read_recipe(file.read())[0]["checkpoint"][1]["save"]
+            tally.check("Python reads the folder of checkpoints for Megatron-Bridge (%s)" % name, saved == (want if dir_ is None else dir_), saved)
     outcome = zplan(folder, "export", "deepspeed", "gpu.dz", "--cluster", "gpus", "--gpus", "2", "-o", "ds.json")
     check_quiet(tally, "zplan export deepspeed", outcome)
     tally.check("settings for DeepSpeed are JSON", outcome[0] == 0 and is_json(os.path.join(folder, "ds.json")), outcome[2])

@@ -8,24 +8,25 @@
 
 #include <zplan/plan.h>
 
-/* One list for enum, the word on the command line, the program's name, the ending of its file, the program that a .dz
- * file is planned for, and what it makes. */
+/* One list for enum, the word on the command line, the program's name, the ending of its file, the word of --for that a
+ * .dz file is planned with (NULL: zplan's own trainer), and what it makes. */
 /* clang-format off */
 #define ZP_EXPORTS(X)                                                                                      \
-  X(DEEPSPEED,  "deepspeed",  "DeepSpeed",   "json",   ZP_TRAINER_DEEPSPEED, "its configuration file")     \
-  X(MEGATRON,   "megatron",   "Megatron-LM", "sh",     ZP_TRAINER_MEGATRON,  "its arguments")              \
-  X(TORCHTITAN, "torchtitan", "torchtitan",  "sh",     ZP_TRAINER_FSDP,      "its arguments")              \
-  X(FSDP2,      "fsdp2",      "FSDP2",       "py",     ZP_TRAINER_FSDP,      "a Python script")            \
-  X(SLURM,      "slurm",      "Slurm",       "sbatch", ZP_TRAINER_NONE,      "a batch script for sbatch")
+  X(DEEPSPEED,  "deepspeed",       "DeepSpeed",       "json",   "deepspeed",       "its configuration file")     \
+  X(MEGATRON,   "megatron",        "Megatron-LM",     "sh",     "megatron",        "its arguments")              \
+  X(BRIDGE,     "megatron-bridge", "Megatron-Bridge", "py",     "megatron-bridge", "a recipe in Python")         \
+  X(TORCHTITAN, "torchtitan",      "torchtitan",      "sh",     "fsdp",            "its arguments")              \
+  X(FSDP2,      "fsdp2",           "FSDP2",           "py",     "fsdp",            "a Python script")            \
+  X(SLURM,      "slurm",           "Slurm",           "sbatch", NULL,              "a batch script for sbatch")
 /* clang-format on */
 typedef enum zp_export_format {
-#define ZP_EXPORT_ROW(name, word, program, ending, trainer, makes) ZP_EXPORT_##name,
+#define ZP_EXPORT_ROW(name, word, program, ending, planned_for, makes) ZP_EXPORT_##name,
   ZP_EXPORTS(ZP_EXPORT_ROW)
 #undef ZP_EXPORT_ROW
       ZP_EXPORT_COUNT
 } zp_export_format;
-const char *zp_export_ending(zp_export_format format); /* "json" */
-zp_trainer zp_export_trainer(zp_export_format format); /* NONE: the plan is for zplan's own trainer */
+const char *zp_export_ending(zp_export_format format);      /* "json" */
+const char *zp_export_planned_for(zp_export_format format); /* NULL: the plan is for zplan's own trainer */
 const char *zp_export_word(zp_export_format format);
 
 /* Something that cannot be expressed. */
