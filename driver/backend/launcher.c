@@ -2,8 +2,8 @@
 /* The launcher of this machine: which major version of Open MPI it is, and the words of that version.
  *
  * Open MPI 5 starts ranks by PRRTE where 4 had ORTE: settings of the launcher are another program's, with another
- * option and another variable, and shared memory has another name. A version is a row of `versions`; mpirun.c, which
- * knows what a start needs, names no word of any. */
+ * option and another variable, and shared memory has another name. A version is a row of `versions` and rows of
+ * `settings`; mpirun.c, which knows what a start needs, names no word of any. */
 #include "launcher.h"
 
 #include <assert.h>
@@ -23,73 +23,58 @@ static const struct family {
 
 typedef struct setting {
   zp_launch_need need;
+  int major; /* the version that has it; 0: all */
   const struct family *family;
   const char *name, *value; /* value: NULL: a folder that the start makes */
   const char *others[2];    /* that the launcher refuses with this one: names without the variable's beginning */
 } setting;
 
-/* Ranks share cores: none is bound to one. A rank that waits polls some 200 times and then sleeps
- * (runtime/comm/comm.c); MPI itself need not yield in every poll, for which a busy machine takes the core away 200
- * times a message.
+/* ALWAYS: ranks share cores, so MPI yields none in its polls: a rank that waits polls some 200 times and then sleeps
+ * (runtime/comm/comm.c), and a busy machine would take the core from it at each of them.
  *
- * Of one machine, ranks have memory that they share and nothing else, and nothing is started elsewhere. That Open MPI 5
- * reports to the loopback is up to runtime/loopback/ alone: it refuses the name of that interface. Trainers send
- * and receive (runtime/comm/comm_mpi.c) and call nothing else: of collectives, one-sided messages, grids and files
- * every rank would load all that Open MPI has. It starts with one of each.
+ * LOCAL: the ranks of one machine have memory that they share and nothing else, and the launcher starts nothing
+ * elsewhere. Open MPI 5 refuses the name of the loopback for what it reports; runtime/loopback/ keeps it there.
+ * Trainers send and receive (runtime/comm/comm_mpi.c) and call nothing else, so one component each of collectives,
+ * one-sided messages, grids and files is enough; without a choice every rank loads all that Open MPI has.
  *
- * Of several, daemons ask each other whether they are there, so that one that is gone is noticed in 30 s, not after
- * the 8 minutes that Open MPI takes. */
+ * HOSTS: daemons of several machines ask each other whether they are there. A lost one is noticed in 30 s; Open MPI's
+ * own setting takes 8 minutes. */
 /* clang-format off */
-static const setting version_4[] = {
-    {ZP_LAUNCH_ALWAYS, &of_mpi, "mpi_yield_when_idle", "0", {0}},
-    {ZP_LAUNCH_ALWAYS, &of_mpi, "btl_base_warn_component_unused", "0", {0}},
-    {ZP_LAUNCH_FOLDER, &of_mpi, "orte_tmpdir_base", NULL, {"orte_local_tmpdir_base", "orte_remote_tmpdir_base"}},
-    {ZP_LAUNCH_MEMORY, &of_mpi, "btl_vader_backing_directory", NULL, {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "coll", "basic,libnbc", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "osc", "sm", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "topo", "basic", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "io", "ompio", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "op", "^avx", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "reachable", "weighted", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "pml", "ob1", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "btl", "self,vader", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "plm", "isolated", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "oob_tcp_if_include", "lo", {0}}, /* the address that it reports to others */
-    {ZP_LAUNCH_HOSTS, &of_mpi, "oob_tcp_keepalive_time", "10", {0}},
-    {ZP_LAUNCH_HOSTS, &of_mpi, "oob_tcp_keepalive_intvl", "5", {0}},
-    {ZP_LAUNCH_HOSTS, &of_mpi, "oob_tcp_keepalive_probes", "4", {0}},
-};
-static const setting version_5[] = {
-    {ZP_LAUNCH_ALWAYS, &of_mpi, "mpi_yield_when_idle", "0", {0}},
-    {ZP_LAUNCH_ALWAYS, &of_mpi, "btl_base_warn_component_unused", "0", {0}},
-    {ZP_LAUNCH_FOLDER, &of_prrte, "prte_tmpdir_base", NULL, {"prte_local_tmpdir_base", "prte_remote_tmpdir_base"}},
-    {ZP_LAUNCH_MEMORY, &of_mpi, "btl_sm_backing_directory", NULL, {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "coll", "basic,libnbc", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "osc", "sm", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "topo", "basic", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "io", "ompio", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "op", "^avx", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "reachable", "weighted", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "pml", "ob1", {0}},
-    {ZP_LAUNCH_LOCAL, &of_mpi, "btl", "self,sm", {0}},
-    {ZP_LAUNCH_LOCAL, &of_prrte, "plm", "ssh", {0}}, /* not Slurm's; with one machine it starts nothing */
-    {ZP_LAUNCH_HOSTS, &of_prrte, "oob_tcp_keepalive_time", "10", {0}},
-    {ZP_LAUNCH_HOSTS, &of_prrte, "oob_tcp_keepalive_intvl", "5", {0}},
-    {ZP_LAUNCH_HOSTS, &of_prrte, "oob_tcp_keepalive_probes", "4", {0}},
+static const setting settings[] = {
+    {ZP_LAUNCH_ALWAYS, 0, &of_mpi, "mpi_yield_when_idle", "0", {0}},
+    {ZP_LAUNCH_ALWAYS, 0, &of_mpi, "btl_base_warn_component_unused", "0", {0}},
+    {ZP_LAUNCH_FOLDER, 4, &of_mpi, "orte_tmpdir_base", NULL, {"orte_local_tmpdir_base", "orte_remote_tmpdir_base"}},
+    {ZP_LAUNCH_FOLDER, 5, &of_prrte, "prte_tmpdir_base", NULL, {"prte_local_tmpdir_base", "prte_remote_tmpdir_base"}},
+    {ZP_LAUNCH_MEMORY, 4, &of_mpi, "btl_vader_backing_directory", NULL, {0}},
+    {ZP_LAUNCH_MEMORY, 5, &of_mpi, "btl_sm_backing_directory", NULL, {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "coll", "basic,libnbc", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "osc", "sm", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "topo", "basic", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "io", "ompio", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "op", "^avx", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "reachable", "weighted", {0}},
+    {ZP_LAUNCH_LOCAL, 0, &of_mpi, "pml", "ob1", {0}},
+    {ZP_LAUNCH_LOCAL, 4, &of_mpi, "btl", "self,vader", {0}},
+    {ZP_LAUNCH_LOCAL, 5, &of_mpi, "btl", "self,sm", {0}},
+    {ZP_LAUNCH_LOCAL, 4, &of_mpi, "plm", "isolated", {0}},
+    {ZP_LAUNCH_LOCAL, 5, &of_prrte, "plm", "ssh", {0}}, /* not Slurm's; with one machine it starts nothing */
+    {ZP_LAUNCH_LOCAL, 4, &of_mpi, "oob_tcp_if_include", "lo", {0}}, /* the address that it reports to others */
+    {ZP_LAUNCH_HOSTS, 4, &of_mpi, "oob_tcp_keepalive_time", "10", {0}},
+    {ZP_LAUNCH_HOSTS, 4, &of_mpi, "oob_tcp_keepalive_intvl", "5", {0}},
+    {ZP_LAUNCH_HOSTS, 4, &of_mpi, "oob_tcp_keepalive_probes", "4", {0}},
+    {ZP_LAUNCH_HOSTS, 5, &of_prrte, "oob_tcp_keepalive_time", "10", {0}},
+    {ZP_LAUNCH_HOSTS, 5, &of_prrte, "oob_tcp_keepalive_intvl", "5", {0}},
+    {ZP_LAUNCH_HOSTS, 5, &of_prrte, "oob_tcp_keepalive_probes", "4", {0}},
 };
 /* clang-format on */
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 struct zp_launcher {
   int major;
   const char *share[2]; /* the words that let ranks share cores */
   int programs;         /* 2: mpirun becomes prterun */
-  const setting *settings;
-  int n_settings;
 };
-static const zp_launcher versions[] = {
-    {4, {"--oversubscribe"}, 1, version_4, sizeof version_4 / sizeof *version_4},
-    {5, {"--map-by", ":OVERSUBSCRIBE"}, 2, version_5, sizeof version_5 / sizeof *version_5},
-};
+static const zp_launcher versions[] = {{4, {"--oversubscribe"}, 1}, {5, {"--map-by", ":OVERSUBSCRIBE"}, 2}};
 enum { N_VERSIONS = sizeof versions / sizeof *versions };
 
 /* ---- the version ---- */
@@ -171,6 +156,10 @@ const zp_launcher *zp_find_launcher(zp_run_state *run) {
 
 /* ---- its words ---- */
 
+static bool is_of(const zp_launcher *launcher, const setting *s, zp_launch_need need) {
+  return s->need == need && (s->major == 0 || s->major == launcher->major);
+}
+
 static bool is_set(zp_arena *arena, const setting *s) {
   if (getenv(zp_format(arena, "%s%s", s->family->variable, s->name))) return true;
   for (size_t i = 0; i < sizeof s->others / sizeof *s->others && s->others[i]; i++)
@@ -180,17 +169,17 @@ static bool is_set(zp_arena *arena, const setting *s) {
 
 bool zp_launcher_is_set(zp_arena *arena, const zp_launcher *launcher, zp_launch_need need) {
   assert(launcher && need >= 0 && need < ZP_N_LAUNCH_NEEDS);
-  for (int i = 0; i < launcher->n_settings; i++)
-    if (launcher->settings[i].need == need && is_set(arena, &launcher->settings[i])) return true;
+  for (int i = 0; i < N_SETTINGS; i++)
+    if (is_of(launcher, &settings[i], need) && is_set(arena, &settings[i])) return true;
   return false;
 }
 
 void zp_launcher_push(zp_arena *arena, zp_strings *argv, const zp_launcher *launcher, zp_launch_need need,
                       const char *folder) {
   assert(launcher && argv && need >= 0 && need < ZP_N_LAUNCH_NEEDS);
-  for (int i = 0; i < launcher->n_settings; i++) {
-    const setting *s = &launcher->settings[i];
-    if (s->need != need || is_set(arena, s)) continue;
+  for (int i = 0; i < N_SETTINGS; i++) {
+    const setting *s = &settings[i];
+    if (!is_of(launcher, s, need) || is_set(arena, s)) continue;
     assert(s->value || folder);
     const char *words[] = {s->family->option, s->name, s->value ? s->value : folder};
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) zp_push(arena, argv, words[w]);

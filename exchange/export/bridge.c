@@ -66,7 +66,7 @@ static void put_function(zp_buf *out, const zp_bridge *b) {
   zp_buf_printf(out, "\n\ndef recipe(%s) -> ConfigContainer:\n    return ConfigContainer(\n",
                 is_mock(b) ? "" : "tokenizer: TokenizerConfig, data_path: list[str]");
   if (zp_megatron_one_connection(b->m))
-    zp_buf_puts(out, "        # Megatron-LM asks for it where tensors are split, before Blackwell\n"
+    zp_buf_puts(out, "        # Megatron-LM requires it where tensors are split, before Blackwell\n"
                      "        env_vars={\"CUDA_DEVICE_MAX_CONNECTIONS\": 1},\n");
   for (int p = 0; p < ZP_BRIDGE_PARTS; p++) put_part(out, b, p);
   zp_buf_puts(out, "    )\n\n\nif __name__ == \"__main__\":\n");

@@ -81,7 +81,7 @@ void zp_export_check_common(zp_exporter *e) {
   if (e->spec->train.precision == ZP_PREC_F64)
     zp_export_refuse(e, "--set precision=fp32", "precision fp64: %s has fp32, fp16 and bf16", e->program);
   if (zp_model_has_frozen(e->spec->model))
-    zp_export_refuse(e, NULL, "frozen parameters: %s is told of a training of all parameters", e->program);
+    zp_export_refuse(e, NULL, "frozen parameters: %s is given a training of all parameters", e->program);
   if (e->choice->fine)
     zp_export_refuse(e, "--set cut=layer", "stages are cut inside layers, %s cuts between them", e->program);
   if (cluster->groups.len > 1)

@@ -37,7 +37,7 @@ void zp_export_megatron(zp_exporter *e) {
   if (zp_megatron_one_connection(&m))
     zp_buf_puts(
         &out,
-        "\nexport CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are split, before Blackwell\n");
+        "\nexport CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM requires it where tensors are split, before Blackwell\n");
   put_arguments(&out, &m);
   e->result->text = out.data;
 }

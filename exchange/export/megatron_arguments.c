@@ -73,7 +73,7 @@ bool zp_megatron_collect(zp_megatron *m) {
   if (m->gpt->documents) {
     of_model.span = m->gpt->documents->span;
     of_model.reason =
-        "attention is told the documents of positions, which Megatron-LM finds by a token (--reset-attention-mask)";
+        "attention masks by the documents of positions, which Megatron-LM finds by a token (--reset-attention-mask)";
     zp_push(e->arena, &e->result->refusals, of_model);
     return false;
   }

@@ -211,7 +211,7 @@ def check_casts(tally, folder):
 
 
 def check_saved(tally, folder):
-    """Megatron-LM's activations go to the host where memory asks for it, as whole layers of the export; without stages and recomputation alone."""
+    """Plans for Megatron-LM that do not fit otherwise offload activations, exported as whole layers: only without stages and recomputation."""
     path = write(folder, "saved", 'tensor = 1  pipeline = 1  data = 8  microbatch = 8  recompute = "none"  cut = "layer"  offload[activations] in ["none", "cpu"]',
                  size=(1024, 32, 8), batch=64)
     share = 80 * plan_of(path, "--for", "megatron").get("estimate", {}).get("peak_bytes", 0) / 80e9

@@ -15,7 +15,7 @@
 #   and a tokenizer with 51200 tokens.
 # - checkpoints: all are kept, not the last 2.
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are split, before Blackwell
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM requires it where tensors are split, before Blackwell
 
 MEGATRON_ARGS=(
   # 800 ranks

@@ -39,7 +39,7 @@ from megatron.bridge.training.pretrain import pretrain
 
 def recipe() -> ConfigContainer:
     return ConfigContainer(
-        # Megatron-LM asks for it where tensors are split, before Blackwell
+        # Megatron-LM requires it where tensors are split, before Blackwell
         env_vars={"CUDA_DEVICE_MAX_CONNECTIONS": 1},
         model=GPTModelProvider(
             tensor_model_parallel_size=2,

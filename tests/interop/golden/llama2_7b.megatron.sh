@@ -11,7 +11,7 @@
 # - learning rates come one step later: Megatron-LM's first step has rate 0.
 # - seed 1 stands for 0, which Megatron-LM refuses; its random numbers are others anyway.
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are split, before Blackwell
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM requires it where tensors are split, before Blackwell
 
 MEGATRON_ARGS=(
   # 8 ranks

@@ -13,7 +13,7 @@
 # - data: Megatron-LM reads files of its own (tools/preprocess_data.py), in another order of samples; give --data-path
 #   and a tokenizer with 51200 tokens.
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are split, before Blackwell
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM requires it where tensors are split, before Blackwell
 
 MEGATRON_ARGS=(
   # 256 ranks
