@@ -324,8 +324,8 @@ int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan)
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
-/* What the plan block asks that the command line and its .dz file choose; false where no such file can be read, or not
- * twice. */
+/* The terms of the plan block that the command line chooses in its .dz file; false where no such file can be read, or
+ * not twice. */
 bool zp_peek_terms(zp_run_state *run, zp_terms *terms);
 /* Says that the cluster cannot grow to the devices that --gpus names. */
 void zp_refuse_devices(zp_run_state *run, const zp_spec *spec, int most);
@@ -408,6 +408,9 @@ void zp_find_purposes(zp_doctor *doctor, const zp_toolchain *tools);
 bool zp_choose_machine(zp_run_state *run);
 /* purchase.c: --price of a machine or cluster as a setting; name NULL: the file's own. */
 bool zp_lay_price(zp_run_state *run, const char *name);
+/* Is every --price dollars, of a machine or cluster that the command line names? One of another would change nothing.
+ * false after saying what is wrong (exit status 2). */
+bool zp_check_prices(zp_run_state *run);
 /* For zp_load_options.machine_here, of a zp_run_state: says on stderr which machine was taken. */
 const zp_machine_text *zp_machine_of_file(void *run);
 /* ---- catalogue.c ---- */

@@ -45,14 +45,19 @@ bool zp_lay_price(zp_run_state *run, const char *name) {
   return true;
 }
 
-/* A price of a machine that is not in the list would change nothing. */
-static bool prices_have_names(zp_run_state *run, const zp_seller *sellers, int n) {
-  const zp_strings *prices = &run->options.prices;
-  for (int i = 0; i < prices->len; i++) {
-    bool used = false;
-    for (int s = 0; s < n; s++) used |= is_price_of(run->arena, prices->data[i], sellers[s].name);
-    if (!number_of_price(prices->data[i])) return false;
-    if (!used) return zp_usage_error("--price %s: no machine or cluster here has that name", prices->data[i]), false;
+static bool is_price_of_any(zp_arena *arena, const char *price, const zp_strings *names) {
+  for (int i = 0; i < names->len; i++)
+    if (is_price_of(arena, price, names->data[i])) return true;
+  return is_price_of(arena, price, NULL);
+}
+
+bool zp_check_prices(zp_run_state *run) {
+  const zp_options *o = &run->options;
+  for (int i = 0; i < o->prices.len; i++) {
+    const char *price = o->prices.data[i];
+    if (!number_of_price(price)) return false;
+    if (!is_price_of_any(run->arena, price, &o->machines) && !is_price_of_any(run->arena, price, &o->clusters))
+      return zp_usage_error("--price %s: no machine or cluster here has that name", price), false;
   }
   return true;
 }
@@ -74,7 +79,7 @@ static int list_sellers(zp_run_state *run, zp_seller *sellers) {
       if (same_name(run->arena, sellers[i].name, sellers[k].name))
         return zp_usage_error("`%s` is listed twice", sellers[i].name), 0;
   if (n == 0) sellers[n++] = (zp_seller){0};
-  return prices_have_names(run, sellers, n) ? n : 0;
+  return n;
 }
 
 /* The options as if this one alone had been named, with so many devices; 0: as many as the command line says. */
@@ -204,6 +209,9 @@ int zp_plan_purchase(zp_run_state *run, zp_plan **plan, zp_json **json) {
   run->diags = zp_diags_new(run->arena);
   if (choose(run, &own, &sellers[best->machine], best->size.devices)) *plan = zp_obtain_plan(run, 0);
   run->quiet = quiet;
-  if (!*plan) zp_flush_diags(run);
-  return *plan ? ZP_EXIT_OK : ZP_EXIT_ERROR;
+  if (*plan) return ZP_EXIT_OK;
+  zp_flush_diags(run);
+  zp_json_free(*json);
+  *json = NULL;
+  return ZP_EXIT_ERROR;
 }

@@ -18,7 +18,7 @@ typedef struct zp_seller {
 } zp_seller;
 
 /* ---- purchase.c ---- */
-/* Is a term asked that not every plan meets, or another objective than the default? */
+/* Is there a deadline, a budget, or another objective than the default? */
 bool zp_asks_terms(const zp_terms *terms);
 /* Does this command line, or the plan block that it chooses, ask for a machine or a number of devices? */
 bool zp_wants_purchase(zp_run_state *run);

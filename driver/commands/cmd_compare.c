@@ -330,7 +330,7 @@ static int obtain(zp_run_state *run, int column, const zp_plan **plan) {
 
 int zp_cmd_compare(zp_run_state *run) {
   const int n = count_columns(run);
-  if (n == 0 || !check_words(run)) return ZP_EXIT_USAGE;
+  if (n == 0 || !check_words(run) || !zp_check_prices(run)) return ZP_EXIT_USAGE;
   const zp_plan *plans[MOST_PLANS];
   zp_strings names = {0};
   for (int i = 0; i < n; i++) {

@@ -205,7 +205,7 @@ static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
 
 int zp_cmd_plan(zp_run_state *run) {
   const zp_options *o = &run->options;
-  if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
+  if (refuse_combination(o) != ZP_EXIT_OK || !zp_check_prices(run)) return ZP_EXIT_USAGE;
   zp_json *purchase = NULL;
   zp_plan *plan = NULL;
   if (!o->pareto && zp_wants_purchase(run)) {

@@ -49,11 +49,13 @@ zp_relaxation_kind zp_limit_kind(int i) {
   return limits[i].kind;
 }
 
-/* Defaults of the language have no place in a file. */
+/* Defaults of the language have no place in a file. A list of layers pins stages and chunks, which are dropped with it:
+ * zp_drop_modes. */
 bool zp_drop_limit(zp_constraints *c, int i) {
   assert(i >= 0 && i < ZP_LIMITS);
   zp_limit *limit = (zp_limit *)(void *)((char *)c + limits[i].at);
-  bool written = limit->set && limit->span.file >= 0;
+  bool pinned = c->cut_layers.len > 0 && (limit == &c->pipeline || limit == &c->chunks);
+  bool written = limit->set && limit->span.file >= 0 && !pinned;
   if (written) *limit = (zp_limit){0};
   return written;
 }

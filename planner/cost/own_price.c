@@ -161,8 +161,8 @@ static void add_pattern(pair_calls *x, const zp_step *step, const zp_attention_s
   zp_attention_shape whole = *shape;
   zp_kernel_work one;
   int calls;
-  double share = zp_pattern_share(step->ring.pairs, step->node->attr.parts, &calls),
-         samples = (double)x->o->lowered->microbatch;
+  double share = zp_pattern_share(step->ring.pairs, step->node->attr.parts, &calls);
+  double samples = (double)x->o->lowered->microbatch;
   whole.sequence = shape->layout->n * shape->layout->block, whole.keys = 0;
   x->seconds = share * zp_cost_tensor_attention(x->o->machine, &whole, x->backward, &one);
   x->work = one;

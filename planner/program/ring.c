@@ -73,9 +73,9 @@ zp_ring_round zp_ring_round_of(const zp_ring *x, int64_t round) {
   if (!leaves_out(x))
     return (zp_ring_round){.elements = round == 0 ? 0 : HALVES * x->half_elements, .share = 1 / (double)x->ranks};
   zp_ring_round r = {.share = 1};
+  bool last_has_most = x->causal && !x->pairs; /* its stretches are neighbours, in the middle of the sample */
   double most = 0;
-  for (int64_t rank = x->pairs || !x->causal ? 0 : x->ranks - 1; rank < x->ranks;
-       rank++) /* before the last most lies */
+  for (int64_t rank = last_has_most ? x->ranks - 1 : 0; rank < x->ranks; rank++)
     most = fmax(most, work_of_rank(x, rank));
   for (int64_t rank = 0; rank < x->ranks; rank++) {
     int64_t elements = round == 0 ? 0 : halves_seen(x, rank, owner_in(x, rank, round)) * x->half_elements;

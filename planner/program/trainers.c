@@ -19,7 +19,8 @@ static const char *refuse_saved_of_megatron(const zp_choice *c) {
 
 /* The distributed optimizer is ZeRO 1; ZeRO 2 and 3 are Megatron FSDP, without a pipeline. */
 static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
-  if (leaves(c, ZP_STATE_ACTIVATIONS) && refuse_saved_of_megatron(c)) return refuse_saved_of_megatron(c);
+  const char *saved = leaves(c, ZP_STATE_ACTIVATIONS) ? refuse_saved_of_megatron(c) : NULL;
+  if (saved) return saved;
   if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
   if (!leaves(c, ZP_STATE_OPTIMIZER)) return NULL;
   if (!zp_optimizer_facts(train)->is_adam) return "Megatron-LM offloads Adam, no other optimizer";

@@ -186,7 +186,7 @@ void zp_replay_moves(zp_arena *arena, const zp_program *program, int stage, cons
                      zp_strings *findings);
 
 /* ---- replay_casts.c: weights that are kept as casts alone ---- */
-/* Which do; before parameters are asked for. */
+/* Fills in `alone`; before any address of a parameter is found. */
 void zp_replay_find_casts(zp_replay *r);
 /* Byte address of a parameter, so many elements from the start of the flat buffers; -1: nowhere. */
 int64_t zp_replay_flat_param_at(const zp_replay *r, const zp_replay_call *call, int use, int64_t element);

@@ -85,7 +85,7 @@ static void add_casts(const zp_verifier *v, const zp_segment *segment, int64_t c
   const zp_graph *g = segment->graph;
   for (int p = 0; p < g->params.len; p++) {
     int casts = 0, others = 0, param = g->params.data[p].param;
-    for (int k = 0; k < g->nodes.len; k++) /* forward alone */
+    for (int k = 0; k < g->nodes.len; k++) /* of forward alone: g has no others */
       for (int i = 0; i < g->nodes.data[k].in.len; i++)
         if (g->nodes.data[k].in.data[i] == g->params.data[p].tensor)
           *(takes_casts(v, &g->nodes.data[k], segment->is_repeat) ? &casts : &others) += 1;

@@ -41,7 +41,7 @@ static inline zp_outcome zp_refuse(zp_refiner *x, zp_rejection why) {
 static inline bool zp_only_stated_cuts(const zp_refiner *x) {
   return x->progress->in->pinned_cut || (zp_chunks(&x->point->choice) > 1 && !x->point->every_cut);
 }
-/* Are they bounded before memory is asked? Of one chunk a stage other bounds know as much. */
+/* Are stated cuts bounded before memory is checked? With one chunk a stage other bounds know as much. */
 static inline bool zp_bounds_stated_cuts(const zp_refiner *x) {
   return zp_chunks(&x->point->choice) > 1 && zp_only_stated_cuts(x);
 }

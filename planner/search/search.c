@@ -196,7 +196,7 @@ static bool some_schedule_splits(const zp_search_input *in) {
   return false;
 }
 
-/* Units before so many layers and what is none before the first, or up to the last of them. */
+/* Units of the first `layers` layers, and of the segments before and between them that are no layers. */
 static int64_t units_before(const zp_model *model, int64_t layers) {
   int64_t units = 0;
   for (int i = 0; i < model->segments.len; i++) {

@@ -8,7 +8,7 @@ usage: published_layouts.py [TABLE...]       default: tests/data/expert_runs_bri
 
 The runs exist, so both may use all of a board's memory. 70B with FSDP had activations on the host (perf_recipes/llama/gb200/llama3.py of 067f987d): there both may.
 Prints a row a cell, those that ran it last counting, and how many published layouts are within 3 % of the best. Fails where a free search finds a slower
-plan than the published one. Recipes of releases (dispatchers, graphs) are not part of a plan: docs/evidence/accuracy.md.
+plan than the published one. Of the recipes of releases only what the two profiles have is part of a plan: docs/evidence/accuracy.md.
 """
 import csv
 import json

@@ -238,6 +238,8 @@ BAD_CUTS = [  # flags, words
     ("pipeline-model-parallel-size 2, decoder-first-pipeline-num-layers 3, decoder-last-pipeline-num-layers 3", "26 layers do not divide"),
     ("pipeline-model-parallel-size 2, num-virtual-stages-per-pipeline-rank 2, decoder-first-pipeline-num-layers 3",
      "the 3 layers of stage 0 do not divide into 2 chunks"),
+    ("pipeline-model-parallel-size 2, pipeline-model-parallel-layout ((((t*1048576)*1048576)*1048576)*1048576)|t*32L",
+     "has no multiple of"),
 ]
 TEXTS = [  # a whole file, its status, words
     ("", 1, ["has no arguments"]),

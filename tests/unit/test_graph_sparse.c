@@ -136,7 +136,6 @@ Test(graph_sparse, random_blocks) {
   zp_arena_free(arena);
 }
 
-/* Work is that of the pairs that are there; all blocks are dense attention. */
 /* Block by block: a part sees what the layout sees there, and pairs between stretches are counted. */
 static void check_parts(zp_arena *arena, const zp_layout *l, int stretches) {
   int n = l->n / stretches;
@@ -179,6 +178,7 @@ Test(graph_sparse, parts_are_what_stretches_see) {
   zp_arena_free(arena);
 }
 
+/* Work is that of the pairs that are there; all blocks are dense attention. */
 static double attention_flop(const zp_sparse *sparse) {
   kit k = kit_new(128, 1, 8);
   int x = k.graph->carry_in.data[0];

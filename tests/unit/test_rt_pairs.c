@@ -3,7 +3,6 @@
  * every size, documents that end anywhere, both ways and causal. Every pair of a query and a key that is seen is in one
  * call of one rank, others in none; a query's first call is the one that says so; halves not sent have none. */
 #include <criterion/criterion.h>
-#include <string.h>
 #include "pairs.h"
 
 enum { MOST_RANKS = 4, MOST_ROWS = 4, MOST = 2 * MOST_RANKS * MOST_ROWS };

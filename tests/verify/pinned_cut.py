@@ -51,13 +51,13 @@ def plan(tally, folder, name, text, *words):
     return None
 
 
-def layers_of(document):
+def layers_of(document, layers=LAYERS):
     """Layers of all chunks in the model's order: the first unit is the embedding, the last one head and loss."""
     found = []
     for turn in range(len(document["stages"][0]["chunks"])):
         for stage in document["stages"]:
             chunk = stage["chunks"][turn]
-            found.append(sum(1 <= unit <= LAYERS for unit in range(chunk["first_unit"], chunk["first_unit"] + chunk["units"])))
+            found.append(sum(1 <= unit <= layers for unit in range(chunk["first_unit"], chunk["first_unit"] + chunk["units"])))
     return found
 
 
@@ -104,6 +104,17 @@ def verbs(tally, folder):
     tally.check("for: build is zplan's own", refused.status == 1 and "Z0702" in refused.err, refused.tail())
 
 
+def alone(tally, _):
+    """A list alone on the command line: cuts inside layers are not opened, and what is near a plan that does not fit drops the whole list."""
+    for cut in ([8, 8, 8, 8], [20, 4, 4, 4]):
+        words = ("plan", "--model", "llama3-8b", "--machine", "dgx-h100", "--gpus", "8", "--json", "--set", "cut=%s" % cut)
+        free = harness.zplan(*words)
+        tally.check("alone %s: status" % cut, free.status == 0, free.tail())
+        tally.check("alone %s: layers" % cut, free.status == 0 and layers_of(json.loads(free.out), 32) == cut)
+        tight = harness.zplan(*words, "--set", "memory <= 10%")
+        tally.check("alone %s, too large: status" % cut, tight.status == 3, tight.tail())
+
+
 def bad_input(tally, folder):
     for name, text, told in (
             ("too many layers", "cut = [4, 4]", "`cut` lists 8 layers, `m` has 7"),
@@ -125,7 +136,7 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for part in (brute_force, chunks, verbs, bad_input):
+        for part in (brute_force, chunks, verbs, alone, bad_input):
             part(tally, folder)
         return tally.finish()
 

@@ -155,6 +155,9 @@ def bad_input(tally, folder):
     plain = write(folder, "plain.dz")
     late = write(folder, "late.dz", "deadline = 1s")
     endless = write(folder, "endless.dz", "deadline = 30d", train="")
+    saved = os.path.join(folder, "saved.json")
+    made = harness.zplan("plan", plain, "--cluster", "new", "--gpus", "8", "-o", saved)
+    tally.check("a plan file is made", made.status == 0, made.tail())
     cases = [
         ("no price", [cost, "--machine", "dgx-h100"], 1, "cluster `machine_dgx_h100` has none"),
         ("no power", [cost, "--machine", "dgx1", "--set", "cluster.energy_price=0.2"], 1, "give `power = 700W`"),
@@ -170,9 +173,16 @@ def bad_input(tally, folder):
         ("unknown cluster", [cost, "--cluster", "new", "--cluster", "newer"], 1, "unknown cluster `newer`"),
         ("listed twice", [cost, "--cluster", "new", "--cluster", "new"], 2, "`new` is listed twice"),
         ("price of nobody", [cost, "--cluster", "new", "--cluster", "old", "--price", "dgx-h100=2"], 2, "has that name"),
+        ("price of another machine", [plain, "--cluster", "new", "--gpus", "8", "--price", "dgx-h100=2"], 2, "has that name"),
+        ("price of another machine in words", [plain, "--cluster", "new", "--gpus", "8", "--price", "old=cheap"], 2,
+         "--price wants dollars of a device hour"),
         ("price in words", [cost, "--cluster", "new", "--price", "cheap"], 2, "--price wants dollars of a device hour"),
         ("price of 0", [cost, "--cluster", "new", "--price", "0"], 2, "above 0"),
         ("auto", [cost, "--gpus", "auto"], 2, "give a range: --gpus 8..64"),
+        ("sensitivity", [cost, "--cluster", "new", "--sensitivity"], 2, "--sensitivity is about one machine"),
+        ("forms between passes", [cost, "--cluster", "new", "--dump-after", "lower"], 2, "--dump-after is about one machine"),
+        ("many machines", [cost] + ["--cluster", "new"] * 17, 2, "at most 16 machines are compared, 17 were given"),
+        ("plan file", [saved, "--cluster", "new", "--cluster", "old"], 2, "is planned already"),
         ("too many devices", [cost, "--cluster", "new", "--cluster", "own", "--gpus", "2097152"], 2, "at most"),
         ("missed", [late, "--cluster", "new", "--gpus", "8"], 3, "Z0605"),
     ]

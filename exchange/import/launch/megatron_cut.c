@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-enum { MOST_CHUNKS = 1 << 20, MOST_DEPTH = 8 };
+enum { MOST_CHUNKS = 1 << 20, MOST_LAYERS = 1 << 20, MOST_DEPTH = 8 };
 
 /* ---- layouts: "Et*3|(tt|)*29,m|L" ---- */
 
@@ -17,14 +17,14 @@ typedef struct layout {
   int64_t open;          /* layers since the last bar */
 } layout;
 
-/* Appends what was read since `from` and `open` so many times more. */
+/* What was read since `from` and `open_before`, so many times in all. false: it is too much. */
 static bool repeat(layout *to, int from, int64_t open_before, long times) {
   int length = to->chunk.len - from;
   int64_t grown = to->open - (length ? 0 : open_before);
-  if ((int64_t)to->chunk.len + (int64_t)length * (times - 1) > MOST_CHUNKS || times > MOST_CHUNKS) return false;
+  if (times > MOST_CHUNKS || (int64_t)to->chunk.len + (int64_t)length * (times - 1) > MOST_CHUNKS) return false;
   if (length == 0) {
     to->open += grown * (times - 1);
-    return true;
+    return to->open <= MOST_LAYERS;
   }
   int64_t first = to->chunk.data[from] - open_before; /* of the group alone, up to its first bar */
   for (long t = 1; t < times; t++) {

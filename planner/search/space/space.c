@@ -221,7 +221,7 @@ static void try_modes(zp_search_progress *progress, zp_choice choice, zp_mode_se
     return;
   }
   if (layers) try_procedures(progress, &point);
-  if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
+  if (choice.pipeline == 1 || progress->in->pinned_cut || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(progress->s) || !is_unbalanced(progress->s, &point)))
     return; /* on several node types there is no mean */
   point.next = ZP_REFINE_INSIDE;

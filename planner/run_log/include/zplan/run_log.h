@@ -21,7 +21,7 @@ typedef enum zp_record_kind {
 
 typedef struct zp_record {
   zp_record_kind kind;
-  int64_t step; /* 0 to 10^15, but of FOREIGN */
+  int64_t step; /* 0 to 10^15, except of FOREIGN records */
   /* STEP; NAN: the log does not say, or the number was not finite */
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   int64_t device_peak_bytes; /* of rank 0; 0: not measured */
