@@ -82,6 +82,11 @@ void zp_export_check_common(zp_exporter *e) {
     zp_export_refuse(e, "--set precision=fp32", "precision fp64: %s has fp32, fp16 and bf16", e->program);
   if (zp_model_has_frozen(e->spec->model))
     zp_export_refuse(e, NULL, "frozen parameters: %s is given a training of all parameters", e->program);
+  if (e->spec->train.rounds_sums)
+    zp_export_refuse(e, "no reduce_dtype", "reduce_dtype = \"bf16\": %s rounds no sums between nodes", e->program);
+  if (e->spec->train.stochastic_sums)
+    zp_export_refuse(e, "no gradient_sums", "gradient_sums = \"bf16_stochastic\": %s rounds no sums stochastically",
+                     e->program);
   if (e->choice->fine)
     zp_export_refuse(e, "--set cut=layer", "stages are cut inside layers, %s cuts between them", e->program);
   if (cluster->groups.len > 1)
@@ -93,6 +98,21 @@ void zp_export_check_loss(zp_exporter *e) {
   if (zp_loss_chunks(e->choice) > 1)
     zp_export_note(e, "the loss in %d chunks: %s makes it at once, which trains the same and keeps all logits",
                    zp_loss_chunks(e->choice), e->program);
+}
+
+static bool whole_on_host(zp_home home) { return home.tier == ZP_TIER_HOST && home.eighths == 8; }
+
+bool zp_export_offloads_state(zp_exporter *e, const char *who) {
+  const zp_home *home = e->choice->home;
+  bool all = whole_on_host(home[ZP_STATE_PARAMS]) && whole_on_host(home[ZP_STATE_GRADIENTS]) &&
+             whole_on_host(home[ZP_STATE_OPTIMIZER]);
+  for (int s = 0; s < ZP_STATE_COUNT; s++) {
+    if (home[s].tier == ZP_TIER_DEVICE || (all && s != ZP_STATE_ACTIVATIONS)) continue;
+    zp_export_refuse(e, zp_format(e->arena, "--set 'offload[%s]=none'", zp_state_name(s)),
+                     "%s on %s: %s parameters, gradients and the optimizer together, to the host", zp_state_name(s),
+                     zp_tier_name(home[s].tier), who);
+  }
+  return all;
 }
 
 zp_recompute zp_export_recompute(zp_exporter *e) {

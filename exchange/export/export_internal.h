@@ -23,8 +23,12 @@ typedef struct zp_exporter {
 /* help may be NULL. */
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void zp_export_note(zp_exporter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What every program but a batch script lacks: CPU devices, fp64, cuts inside layers, several node types. */
+/* What every program but a batch script lacks: CPU devices, fp64, cuts inside layers,
+ * rounded sums of gradients, several node types. */
 void zp_export_check_common(zp_exporter *e);
+/* Are parameters, gradients and optimizer state all on the host? For programs that move all of these or nothing, so
+ * another placement is refused. who: the subject with its verb, "torchtitan offloads". */
+bool zp_export_offloads_state(zp_exporter *e, const char *who);
 /* For programs that run 1F1B and interleaved: notes schedules that become 1F1B, refuses folded stages. The others do
  * the same additions in another order of micro-batches. */
 void zp_export_check_schedule(zp_exporter *e);

@@ -57,20 +57,8 @@ static void put_recomputation(zp_fsdp2 *f) {
   zp_fsdp2_put_int(f, "RECOMPUTED_LAYERS", layers);
 }
 
-static bool whole_on_host(zp_home home) { return home.tier == ZP_TIER_HOST && home.eighths == 8; }
-
-/* CPUOffloadPolicy moves parameters, gradients and optimizer state, or there is none. */
 static void put_offload(zp_fsdp2 *f) {
-  const zp_home *home = f->e->choice->home;
-  bool all = whole_on_host(home[ZP_STATE_PARAMS]) && whole_on_host(home[ZP_STATE_GRADIENTS]) &&
-             whole_on_host(home[ZP_STATE_OPTIMIZER]);
-  for (int s = 0; s < ZP_STATE_COUNT; s++) {
-    if (home[s].tier == ZP_TIER_DEVICE || (all && s != ZP_STATE_ACTIVATIONS)) continue;
-    zp_export_refuse(f->e, zp_format(f->e->arena, "--set 'offload[%s]=none'", zp_state_name(s)),
-                     "%s on %s: CPUOffloadPolicy moves parameters, gradients and the optimizer together, to the host",
-                     zp_state_name(s), zp_tier_name(home[s].tier));
-  }
-  zp_fsdp2_put_flag(f, "OFFLOAD", all);
+  zp_fsdp2_put_flag(f, "OFFLOAD", zp_export_offloads_state(f->e, "CPUOffloadPolicy moves"));
 }
 
 void zp_fsdp2_plan(zp_fsdp2 *f) {

@@ -10,11 +10,6 @@ static void put_precision(zp_fsdp2 *f) {
   zp_fsdp2_put_text(f, "PRECISION", zp_precision_name(t->precision));
   if (zp_is_mixed(t) && zp_export_grad_bytes(f->e) == 2)
     zp_export_note(f->e, "gradients are summed in fp32, in the plan in 16 bits: that takes more memory and time");
-  if (t->rounds_sums)
-    zp_export_refuse(f->e, "no reduce_dtype", "reduce_dtype = \"bf16\": the script sums gradients in fp32");
-  if (t->stochastic_sums)
-    zp_export_refuse(f->e, "no gradient_sums",
-                     "gradient_sums = \"bf16_stochastic\": PyTorch rounds no sums stochastically");
 }
 
 static void put_optimizer(zp_fsdp2 *f) {

@@ -2,21 +2,9 @@
 /* Offloading and recomputation as arguments of torchtitan (config/configs.py, distributed/activation_checkpoint.py). */
 #include "torchtitan.h"
 
-static bool whole_on_host(zp_home home) { return home.tier == ZP_TIER_HOST && home.eighths == 8; }
-
-/* All of parameters, gradients and optimizer state goes to the host, or nothing. */
 void zp_titan_memory(zp_titan *t) {
-  const zp_home *home = t->e->choice->home;
   zp_titan_section(t, "memory");
-  bool all = whole_on_host(home[ZP_STATE_PARAMS]) && whole_on_host(home[ZP_STATE_GRADIENTS]) &&
-             whole_on_host(home[ZP_STATE_OPTIMIZER]);
-  for (int s = 0; s < ZP_STATE_COUNT; s++) {
-    if (home[s].tier == ZP_TIER_DEVICE || (all && s != ZP_STATE_ACTIVATIONS)) continue;
-    zp_export_refuse(t->e, zp_format(t->e->arena, "--set 'offload[%s]=none'", zp_state_name(s)),
-                     "%s on %s: torchtitan offloads parameters, gradients and the optimizer together, to the host",
-                     zp_state_name(s), zp_tier_name(home[s].tier));
-  }
-  if (all) zp_titan_put(t, "training.enable_cpu_offload");
+  if (zp_export_offloads_state(t->e, "torchtitan offloads")) zp_titan_put(t, "training.enable_cpu_offload");
   if (zp_loss_chunks(t->e->choice) > 1)
     zp_titan_put_int(t, "loss.num_chunks", zp_loss_chunks(t->e->choice));
   else

@@ -496,6 +496,11 @@ def refused_exports(folder):
     refused("linear to min_lr", ["export", "deepspeed", *ZERO2, "--set", "schedule=linear(warmup=10,min_lr=1e-5)"], 1,
             "DeepSpeed's falls to 0")
     refused("no warm-up", ["export", "deepspeed", *ZERO2, "--set", "schedule=cosine(warmup=0)"], 1, "at least two")
+    rounded = folder + "/rounded.json"
+    made = zplan("plan", *ZERO2, "--for", "zplan", "--set", "train.reduce_dtype=bf16", "--set", "train.gradient_sums=bf16_stochastic", "-o", rounded)
+    expect("rounded sums: planned", made.returncode == 0, made.stderr)
+    for kind in ("deepspeed", "megatron", "megatron-bridge", "torchtitan", "fsdp2"):
+        refused("rounded sums: " + kind, ["export", kind, rounded], 1, 'reduce_dtype = "bf16"', 'gradient_sums = "bf16_stochastic"')
     refused_scripts(folder)
     plan = folder + "/plan.json"
     zplan(*MIXTRAL, "-o", plan)
