@@ -248,6 +248,6 @@ run_side_by_side() {
 
 once=ON # unit tests of layers and of emulated GPUs run with sanitizers alone
 [ "$dev" = yes ] || once=OFF
-part 'build release' build release all -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON || finish
+part 'build release' build release all -DZPLAN_TESTS_ONCE=$once -DZPLAN_LEVEL_HERE=ON -DZPLAN_QUICK=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON || finish
 run_side_by_side
 finish

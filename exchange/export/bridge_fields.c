@@ -87,11 +87,11 @@ static void set_vocabulary(zp_bridge *b) {
 
 /* A learned table has as many rows as a sample has positions there (models/gpt_provider.py). */
 static void check_positions(const zp_megatron *m) {
-  int64_t rows = whole(m, ZP_MEGATRON_MAX_POSITIONS), sequence = whole(m, ZP_MEGATRON_SEQ_LENGTH);
-  if (!m->gpt->rope && rows != sequence)
+  int64_t table = whole(m, ZP_MEGATRON_MAX_POSITIONS), sequence = whole(m, ZP_MEGATRON_SEQ_LENGTH);
+  if (!m->gpt->rope && table != sequence)
     zp_export_refuse(m->e, "as many positions as a sample has, or zplan export megatron",
                      "a table of %lld positions for samples of %lld: Megatron-Bridge makes one of %lld",
-                     (long long)rows, (long long)sequence, (long long)sequence);
+                     (long long)table, (long long)sequence, (long long)sequence);
 }
 
 /* As Megatron-LM sets them where a rank has several chunks (training/arguments.py). */

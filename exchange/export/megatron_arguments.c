@@ -14,10 +14,10 @@ static const struct {
     ZP_MEGATRON_FLAGS(FLAG_ROW)
 #undef FLAG_ROW
 };
-enum { N_FLAGS = sizeof flags / sizeof *flags };
+static const size_t n_flags = sizeof flags / sizeof *flags;
 
 const char *zp_megatron_name(zp_megatron_flag flag) {
-  assert(flag < N_FLAGS);
+  assert(flag < n_flags);
   return flags[flag].name;
 }
 
@@ -29,9 +29,9 @@ const zp_megatron_argument *zp_megatron_find(const zp_megatron *m, zp_megatron_f
 
 bool zp_megatron_one_connection(const zp_megatron *m) { return m->e->choice->tensor > 1 && m->e->choice->zero < 2; }
 
-static void put(zp_megatron *m, zp_megatron_flag flag, takes takes, const char *value, bool list) {
-  assert(flag < N_FLAGS && flags[flag].takes == takes);
-  zp_megatron_argument argument = {.flag = flag, .value = value, .number = takes == INT || takes == REAL, .list = list};
+static void put(zp_megatron *m, zp_megatron_flag flag, takes kind, const char *value, bool list) {
+  assert(flag < n_flags && flags[flag].takes == kind);
+  zp_megatron_argument argument = {.flag = flag, .value = value, .number = kind == INT || kind == REAL, .list = list};
   zp_push(m->e->arena, &m->arguments, argument);
 }
 
