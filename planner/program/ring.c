@@ -85,8 +85,8 @@ zp_ring_round zp_ring_round_of(const zp_ring *x, int64_t round) {
   return r;
 }
 
-/* Of n ranks the middle one has stretches n - 1 and n: both have one so many before them up to n - 1, the second one
- * at n, and none has any further off. After them it is the same, turned round. */
+/* The middle one of n ranks has stretches n - 1 and n. Up to distance n - 1 each has a stretch before it, at n the
+ * second one alone. As many lie after them. */
 static int pairs_at(const zp_ring *x, int64_t distance) {
   if (distance == 0) return HALVES;
   if (distance > x->ranks) return 0;
