@@ -13,7 +13,7 @@
   .dispatcher = ZP_DISPATCH_NODES, .sm90_attention = SM90_ATTENTION_2025, EAGER, .communicators = MEGATRON_GROUPS,     \
   .overlaps_tensor = true, .overlaps_data = true, .bucket_bytes = MCORE_BUCKET_BYTES / 2, .blocking_messages = true,   \
   .fused_loss = true, .stand_ins = true, .prints_allocator = true, .splits_heads = true, .weighs_gates = true,         \
-  .interleaves = true, .cuts_units = true
+  .interleaves = true, .cuts_units = true, .most_chunks = 20
 
 static const zp_software profiles[] = {
     {.name = "megatron-core",

@@ -95,6 +95,7 @@ struct zp_software {
   bool cuts_by_parameters;  /* stages have equal parameters, not equal layers */
   bool cuts_by_products;    /* stages have about equal matrix products, the head's included */
   bool interleaves;         /* it has the interleaved schedule: used where a row does not say, if it pays */
+  int most_chunks;          /* of a stage, in its recipes; 0: 8 are searched */
   bool blocking_messages;   /* a stage waits for its messages between stages */
   bool scatter_gather;      /* messages cross the network in one piece a tensor rank */
   bool whole_gradients;     /* but those of backward do not */
