@@ -222,12 +222,12 @@ static const int64_t *pinned_cut(zp_arena *arena, const zp_spec *spec, int64_t n
   return cut;
 }
 
-/* Of a stage: as many as the program's recipes have, or as the plan block names. */
+/* Chunks of a stage: as many as the program's recipes have, or as the plan block names. */
 static int most_chunks(const zp_spec *spec, const zp_constraints *c) {
   enum { SEARCHED = 8 };
   const zp_software *software = spec->cluster.software;
   double most = software && software->most_chunks ? software->most_chunks : SEARCHED;
-  if (c->chunks.set && isfinite(c->chunks.high)) most = fmax(most, c->chunks.high);
+  if (c->chunks.set && (isfinite(c->chunks.high) || c->chunks.low > most)) most = fmax(most, c->chunks.high);
   return (int)fmin(most, ZP_MOST_CHUNKS);
 }
 
