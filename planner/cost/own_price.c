@@ -137,23 +137,18 @@ static void add_calls(pair_calls *x, const zp_attention_shape *shape, double tim
   x->rows += times * (double)shape->sequence * samples;
 }
 
-/* In a window the rank in the middle computes most: its stretches are neighbours, and all before them are seen that the
- * window reaches. Of these some are rectangles, of the last two what is left of rectangles are triangles. */
-static void add_window(pair_calls *x, const zp_attention_shape *shape, int64_t n, int64_t ranks) {
-  int64_t most = shape->causal ? 2 * ranks : ranks; /* both ways as many are after them, up to the sample's ends */
-  for (int64_t away = 0; away * n < shape->window + n - 1 && away <= most; away++) {
-    int64_t reach = shape->window - away * n, whole = away == 0 ? 0 : reach > n ? n : reach > 0 ? reach : 0;
-    int64_t turned = away == 0 ? n : reach > 0 ? n - whole : n - 1 + reach, rest = reach > 0 ? n - 1 - turned : 0;
-    zp_attention_shape calls[3] = {*shape, *shape, *shape};
-    calls[0].sequence = turned, calls[0].window = away == 0 && shape->window < n ? shape->window : 0;
-    calls[1].sequence = whole, calls[1].keys = n, calls[2].sequence = turned, calls[2].keys = rest;
-    for (int i = 0; i < 3; i++) {
-      if (i > 0) calls[i].causal = false, calls[i].window = 0;
-      if (i == 0 && away > 0) calls[i].causal = true;
-      if (i > 0 && calls[i].keys <= 0) continue;
-      add_calls(x, &calls[i], shape->causal || away == 0 || away == ranks ? 2 : 4);
+static void add_window(pair_calls *x, const zp_step *step, const zp_attention_shape *shape, int64_t n) {
+  const zp_op_attr *attr = &step->node->attr;
+  const zp_ring window = {.rows = n, .window = attr->window, .ranks = attr->parts, .causal = attr->causal};
+  zp_window_call list[ZP_WINDOW_CALLS];
+  int calls;
+  for (int64_t distance = 0; (calls = zp_window_calls(&window, distance, list)) > 0; distance++)
+    for (int i = 0; i < calls; i++) {
+      zp_attention_shape call = *shape;
+      call.sequence = list[i].queries, call.window = list[i].window, call.causal = list[i].triangle;
+      call.keys = distance == 0 || list[i].triangle ? 0 : list[i].keys;
+      add_calls(x, &call, list[i].times);
     }
-  }
 }
 
 /* A share of what one rank would do: the rank's that has most of the pattern. */
@@ -184,7 +179,7 @@ static double pairs_s(const own *o, const zp_step *step, zp_attention_shape shap
   if (shape.layout)
     add_pattern(&x, step, &shape, n);
   else if (shape.window)
-    add_window(&x, &shape, n, ranks);
+    add_window(&x, step, &shape, n);
   else {
     zp_attention_shape others = shape;
     shape.sequence = others.sequence = others.keys = n, others.causal = false;

@@ -85,6 +85,34 @@ zp_ring_round zp_ring_round_of(const zp_ring *x, int64_t round) {
   return r;
 }
 
+/* The middle one of n ranks has stretches n - 1 and n. Up to distance n - 1 each has a stretch before it, at n the
+ * second one alone. As many lie after them. */
+static int pairs_at(const zp_ring *x, int64_t distance) {
+  if (distance == 0) return HALVES;
+  if (distance > x->ranks) return 0;
+  return (x->causal ? 1 : 2) * (distance == x->ranks ? 1 : HALVES);
+}
+
+/* Rows that see all keys are a rectangle. Of the others a triangle is left, and a rectangle after it. */
+int zp_window_calls(const zp_ring *x, int64_t distance, zp_window_call list[ZP_WINDOW_CALLS]) {
+  assert(x->ranks >= 2 && x->rows >= 1 && x->window >= 1 && distance >= 0);
+  int64_t n = x->rows, reach = x->window - distance * n;
+  int times = pairs_at(x, distance), calls = 0;
+  if (times == 0 || reach + n <= 1) return 0;
+  if (distance == 0) {
+    list[0] = (zp_window_call){n, n, x->window < n ? x->window : 0, times, x->causal};
+    return 1;
+  }
+  int64_t whole = reach > n   ? n
+                  : reach > 0 ? reach
+                              : 0,
+          turned = reach > 0 ? n - whole : n - 1 + reach, rest = reach > 0 ? n - 1 - turned : 0;
+  if (whole > 0) list[calls++] = (zp_window_call){whole, n, 0, times, false};
+  if (turned > 0) list[calls++] = (zp_window_call){turned, turned, 0, times, true};
+  if (turned > 0 && rest > 0) list[calls++] = (zp_window_call){turned, rest, 0, times, false};
+  return calls;
+}
+
 double zp_pattern_share(const double *pairs, int64_t ranks, int *calls) {
   assert(pairs && ranks >= 2 && calls);
   const zp_ring x = {.pairs = pairs, .ranks = (int)ranks};

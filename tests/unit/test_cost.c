@@ -262,6 +262,33 @@ Test(cost, windows_pass_on_what_they_reach) {
     }
 }
 
+/* Position by position: no rank sees more pairs than the calls that are priced, and one sees as many. */
+Test(cost, windows_are_priced_as_the_rank_that_sees_most) {
+  enum { ROWS = 4, MOST = 5 };
+  for (int64_t ranks = 2; ranks <= MOST; ranks++)
+    for (int64_t both = 0, window = 1; window <= 2 * ranks * ROWS; both = !both, window += !both) {
+      const zp_ring ring = {.ranks = (int)ranks, .rows = ROWS, .window = window, .causal = !both};
+      int64_t all = 2 * ranks, most = 0, priced = 0, distance = 0;
+      zp_window_call list[ZP_WINDOW_CALLS];
+      for (int64_t rank = 0; rank < ranks; rank++) {
+        int64_t seen = 0;
+        for (int64_t q = 0; q < all * ROWS; q++)
+          for (int64_t k = 0; k < all * ROWS; k++)
+            seen += (q / ROWS == rank || q / ROWS == all - 1 - rank) && (both || q >= k) && llabs(q - k) < window;
+        most = seen > most ? seen : most;
+      }
+      for (int calls; (calls = zp_window_calls(&ring, distance, list)) > 0; distance++)
+        for (int i = 0; i < calls; i++)
+          for (int64_t q = 0; q < list[i].queries; q++)
+            for (int64_t k = 0; k < list[i].keys; k++)
+              priced +=
+                  list[i].times * ((!list[i].triangle || q >= k) && (!list[i].window || llabs(q - k) < list[i].window));
+      cr_assert_eq(priced, most, "%d ranks, window %d, %s: %d pairs of %d", (int)ranks, (int)window,
+                   both ? "both ways" : "causal", (int)priced, (int)most);
+      cr_assert_eq(zp_window_calls(&ring, distance + 1, list), 0);
+    }
+}
+
 /* A pattern of all causal blocks is causal attention: ranks do as much in every round, and 3 of 4 halves are sent. With
  * one half of another rank's keys that only the first rank sees, it has most. */
 Test(cost, patterns_pass_on_what_they_have) {

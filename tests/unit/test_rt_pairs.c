@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of pairs of stretches (runtime/pairs.c) against the definition of attention, position by position: windows of
- * every size, documents that end anywhere, both ways and causal. Every pair of a query and a key that is seen is in one
- * call of one rank, others in none; a query's first call is the one that says so; halves not sent have none. */
+ * every size, documents that end anywhere, patterns of stretches, both ways and causal. Every pair of a query and a key
+ * that is seen is in one call of one rank, others in none; a query's first call is the one that says so; halves not
+ * sent have none. */
 #include <criterion/criterion.h>
 #include "pairs.h"
 
@@ -11,10 +12,12 @@ typedef struct problem {
   int64_t ranks, rows, positions;
   zpk_attention_args a;
   int32_t documents[MOST];
-  bool has_documents;
+  bool has_documents, has_pattern;
+  const zpk_layout *pattern[4 * MOST_RANKS * MOST_RANKS]; /* of a stretch of queries and one of keys */
 } problem;
 
 static bool sees(const problem *p, int64_t q, int64_t k) {
+  if (p->has_pattern) return p->pattern[q / p->rows * 2 * p->ranks + k / p->rows] != NULL;
   if (p->has_documents && (p->documents[q] < 0 || p->documents[q] != p->documents[k])) return false;
   if (p->a.causal && k > q) return false;
   return !p->a.window || (q - k < p->a.window && k - q < p->a.window);
@@ -31,6 +34,7 @@ static void check_rank(const problem *p, int64_t me) {
   zpr_pairs x = {.a = &p->a, .ranks = p->ranks, .me = me, .rows = p->rows};
   int seen[MOST][MOST] = {{0}}, met[MOST] = {0};
   if (p->has_documents) x.documents = p->documents;
+  if (p->has_pattern) x.pattern = p->pattern;
   for (int64_t n = 0; n < p->ranks; n++) {
     int64_t owner = (me + n) % p->ranks;
     zpr_call list[ZPR_MOST_CALLS];
@@ -87,4 +91,39 @@ Test(rt_pairs, calls_are_what_attention_sees) {
           check_problem(&p);
         }
       }
+}
+
+/* Which blocks of a pair are seen its layout says: calls are of whole stretches, where a pair has one. Every stretch
+ * sees itself (zplan/sparse.h). */
+Test(rt_pairs, patterns_have_calls_where_stretches_meet) {
+  enum { DRAWN = 40 };
+  static const zpk_layout some = {.block = 1};
+  unsigned state = 1;
+  for (int64_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+    for (int drawn = 0; drawn < DRAWN; drawn++) {
+      problem p = {.ranks = ranks, .rows = 1 + drawn % MOST_ROWS, .has_pattern = true};
+      int64_t all = 2 * ranks, calls = 0, pairs = 0;
+      p.positions = all * p.rows, p.a.causal = drawn % 2 == 0;
+      for (int64_t i = 0; i < all * all; i++) {
+        int64_t query = i / all, key = i % all;
+        state = state * 1664525u + 1013904223u;
+        bool sees_it = query == key || ((!p.a.causal || query > key) && state >> 28 < (unsigned)drawn % 16);
+        p.pattern[i] = sees_it ? &some : NULL;
+        pairs += sees_it;
+      }
+      check_problem(&p);
+      for (int64_t me = 0; me < ranks; me++)
+        for (int64_t owner = 0; owner < ranks; owner++) {
+          zpr_pairs x = {.a = &p.a, .ranks = ranks, .me = me, .rows = p.rows, .pattern = p.pattern};
+          zpr_call list[ZPR_MOST_CALLS];
+          calls += zpr_calls_by_pairs(&x, 0, owner, list);
+          for (int half = 0; half < 2; half++) {
+            bool met = false;
+            for (int h = 0; h < 2; h++)
+              met |= p.pattern[zpr_stretch_number(&x, me, h) * all + zpr_stretch_number(&x, owner, half)] != NULL;
+            cr_assert_eq(zpr_stretches_meet(&x, me, owner, half), met);
+          }
+        }
+      cr_assert_eq(calls, pairs);
+    }
 }

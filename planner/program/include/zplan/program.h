@@ -67,6 +67,17 @@ typedef struct zp_ring_round {
   double share;
 } zp_ring_round;
 zp_ring_round zp_ring_round_of(const zp_ring *ring, int64_t round);
+/* Calls of a window (runtime/pairs.c) of the rank that computes most, whose stretches are neighbours in the middle of
+ * the sample: of a stretch of queries with one so many before it, and without causality after it. */
+typedef struct zp_window_call {
+  int64_t queries, keys;
+  int64_t window; /* 0: none */
+  int times;      /* a sample */
+  bool triangle;  /* as many keys as queries, each sees those up to its own */
+} zp_window_call;
+enum { ZP_WINDOW_CALLS = 3 };
+/* Calls at a distance in stretches, 0 for a stretch with its own keys; 0 calls: and at none further. */
+int zp_window_calls(const zp_ring *ring, int64_t distance, zp_window_call list[ZP_WINDOW_CALLS]);
 /* Which share of all pairs of a pattern the rank sees that sees most, between how many pairs of stretches. */
 double zp_pattern_share(const double *pairs, int64_t ranks, int *calls);
 
