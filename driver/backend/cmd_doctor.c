@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zplan doctor: what was found on this machine, so that a failed build can be understood. */
 #include "driver.h"
+#include "launcher.h"
 #include <zplan/cuda.h>
 #include <zplan/rowkernel.h>
 
@@ -84,7 +85,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   zp_doctor_begin(d);
   zp_doctor_row(d, "cc", zp_find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
   zp_doctor_row(d, "mpicc", zp_find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
-  zp_doctor_row(d, "mpirun", zp_find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
+  zp_doctor_row(d, "mpirun", zp_launcher_found(run->arena), "zplan run --ranks 2 and more");
   zp_doctor_row(d, "LLVM's file", library(run->arena, zp_kernels_library()), "row kernels of trainers");
   zp_doctor_row(d, "runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   zp_doctor_row(d, "headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");

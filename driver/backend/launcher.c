@@ -154,6 +154,18 @@ const zp_launcher *zp_find_launcher(zp_run_state *run) {
   return found ? found : refuse(run, line, version);
 }
 
+const char *zp_launcher_found(zp_arena *arena) {
+  const char *path = zp_find_tool(arena, zp_launcher_program);
+  char line[256];
+  if (!path) return NULL;
+  const char *version = ask(line, sizeof line) ? version_in(line) : NULL;
+  if (!version) return zp_format(arena, "%s (names no version of Open MPI: not used)", path);
+  int n = (int)strspn(version, "0123456789.");
+  for (int i = 0; i < N_VERSIONS; i++)
+    if (versions[i].major == atoi(version)) return zp_format(arena, "%s (Open MPI %.*s)", path, n, version);
+  return zp_format(arena, "%s (Open MPI %.*s: not used, 4 and 5 are)", path, n, version);
+}
+
 /* ---- its words ---- */
 
 static bool is_of(const zp_launcher *launcher, const setting *s, zp_launch_need need) {

@@ -21,6 +21,8 @@ typedef struct zp_launcher zp_launcher;
 
 /* Asks the program for its version, once a process. NULL after saying that it is missing, or of no known version. */
 const zp_launcher *zp_find_launcher(zp_run_state *run);
+/* Its path with its version, and whether that is one that starts ranks. NULL: there is none. Arena. */
+const char *zp_launcher_found(zp_arena *arena);
 /* Appends the settings of that need but for those that the user has made in variables; folder: of FOLDER and MEMORY. */
 void zp_launcher_push(zp_arena *arena, zp_strings *argv, const zp_launcher *launcher, zp_launch_need need,
                       const char *folder);

@@ -4,6 +4,7 @@
 ranks by the launcher of this machine; then launchers of other versions, of other programs, and that do not answer.
 
 tests/packages.sh trains under Open MPI 5 itself."""
+import json
 import os
 import shutil
 import sys
@@ -65,6 +66,12 @@ class Launcher:
                              cwd=self.folder, env=env)
 
 
+    def doctor(self):
+        """What `zplan doctor` says of it after its path."""
+        rows = json.loads(harness.zplan("doctor", "--json", env={"PATH": self.folder + ":" + os.environ["PATH"]}).out)["result"]["found"]
+        return [row["found"] for row in rows if row["name"] == "mpirun"][0].partition(self.path + " ")[2]
+
+
 def refused(major, words):
     """Words that the version does not take, up to the program; then how often each setting is made."""
     bad, made, i = [], {}, 0
@@ -121,6 +128,9 @@ def check_version(tally, folder, major):
                 and hosts in launcher.lines("words"), str(bad) + done.tail())
 
 
+OF_DOCTOR = {"an old one": "(Open MPI 1.10.7: not used, 4 and 5 are)", "of MPICH": "(names no version of Open MPI: not used)"}
+
+
 def check_others(tally, folder):
     for name, text, said in (
             ("a version to come", "echo 'mpirun (Open MPI) 6.0.0'", "is of Open MPI 6.0.0, whose words are not known"),
@@ -135,6 +145,8 @@ def check_others(tally, folder):
         done = launcher.train()
         tally.check("%s: refused" % name, done.status == NO_TOOL and done.err.count("error[Z0704]") == 1 and said in done.err and "by hand" in done.err
                     and "\033" not in done.err, done.tail())
+        if name in OF_DOCTOR:
+            tally.check("%s: doctor" % name, launcher.doctor() == OF_DOCTOR[name], launcher.doctor())
         tally.check("%s: nothing is started or left" % name, not launcher.lines("words") and not [f for f in os.listdir(launcher.folder) if f.startswith("zplan-mpi-")])
 
 
