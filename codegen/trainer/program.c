@@ -172,7 +172,7 @@ static void emit_shape(zp_emit *e, int losses) {
       zp_emit_calls(e, ZP_CALL_REDUCE_GRADS))
     zp_buf_line(out, "    .moves_overlap = true,");
   if (zp_chunks(c) > 1)
-    zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
+    zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", zp_schedule_folds(c->schedule) ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,",
               LL(e->plan->spec->train.batch));

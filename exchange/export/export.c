@@ -60,11 +60,11 @@ const char *zp_export_number(zp_arena *arena, double value) {
 
 void zp_export_check_schedule(zp_exporter *e) {
   const zp_choice *c = e->choice;
-  if (c->schedule == ZP_SCHEDULE_ZB_V)
+  if (zp_schedule_folds(c->schedule))
     zp_export_refuse(e, "--set 'schedule=1f1b'",
-                     "schedule zb_v folds the pipeline: a stage has two chunks from its two "
+                     "schedule %s folds the pipeline: a stage has two chunks from its two "
                      "ends, which %s cannot place",
-                     e->program);
+                     zp_schedule_name(c->schedule), e->program);
   bool other = c->schedule == ZP_SCHEDULE_GPIPE || c->schedule == ZP_SCHEDULE_ZB_H1 || c->schedule == ZP_SCHEDULE_ZB_H2;
   if (other && c->pipeline > 1)
     zp_export_note(e,

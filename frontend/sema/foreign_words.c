@@ -23,8 +23,10 @@
 #define DROPLESS "write `capacity = dropless` in the model's `top_k_gate`: every expert's product has its own rows"
 #define EXCHANGE "not built: rows of experts travel in one exchange over the `expert` ranks, which the plan chooses"
 #define TILED "write `attention(q, k, v, heads = 8)`: it is computed in tiles, and scores are never whole"
-#define NO_DUALPIPE                                                                                                    \
-  "not built; of schedules with two chunks a stage in a V there is `schedule = \"zb_v\"`, in the `plan` block"
+#define DUALPIPEV "write `schedule = \"dualpipev\"`, in the `plan` block"
+#define DUALPIPE                                                                                                       \
+  "its form with two copies of the parameters is not built; its V form is `schedule = \"dualpipev\"`, in the `plan` "  \
+  "block"
 #define OFFLOAD(state) "write `offload[" state "] = \"cpu\"` or `\"nvme\"`, in the `plan` block"
 #define PRECISION(word) "write `precision = \"" word "\"`, in the `train` block"
 #define RECOMPUTE "what backward computes again is `recompute = \"selective\"` or `\"full\"`, in the `plan` block"
@@ -79,9 +81,9 @@ static const struct {
     {"virtual_pipeline", CHUNKS},
     {"virtual_pipeline_model_parallel_size", CHUNKS},
     {"num_layers_per_virtual_pipeline_stage", CHUNKS},
-    {"dualpipev", NO_DUALPIPE},
-    {"dualpipe_v", NO_DUALPIPE},
-    {"dualpipe", NO_DUALPIPE},
+    {"dualpipev", DUALPIPEV},
+    {"dualpipe_v", DUALPIPEV},
+    {"dualpipe", DUALPIPE},
     {"seq1f1b", NO_SLICES},
     {"num_microbatches", ACCUMULATION},
     {"grad_accum", ACCUMULATION},

@@ -47,7 +47,8 @@ static int plain_value(const zp_constraints *l, int d) {
   if (d == RECOMPUTE) return ZP_RECOMPUTE_FULL;
   if (d != CHUNKS) return 0;
   for (int s = 0; s < ZP_SCHEDULE_COUNT; s++)
-    if (s != ZP_SCHEDULE_INTERLEAVED && s != ZP_SCHEDULE_ZB_V && zp_limit_allows(&l->schedule, s)) return 1;
+    if (s != ZP_SCHEDULE_INTERLEAVED && !zp_schedule_folds((zp_schedule)s) && zp_limit_allows(&l->schedule, s))
+      return 1;
   return 2;
 }
 

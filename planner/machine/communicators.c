@@ -79,7 +79,7 @@ static int nodes_of(int ranks, int64_t stride, int width) {
 /* Bytes of communicators of pairs with the stages below and above, either way: for a stage between others, in the
  * middle of a node where there is room; or for the first or last one. local: stages that a node has of a pipeline. */
 static int64_t pair_bytes(const zp_node_type *node, const zp_choice *c, int local, bool between, bool own) {
-  bool folded = c->schedule == ZP_SCHEDULE_ZB_V, ring = zp_chunks(c) > 1 && !folded;
+  bool folded = zp_schedule_folds(c->schedule), ring = zp_chunks(c) > 1 && !folded;
   int sides = ring || between ? 2 : 1, near = local - 1 < sides ? local - 1 : sides, channels = folded ? 4 : 2;
   if (c->pipeline == 1) return 0;
   if (c->pipeline == 2) near = local > 1 ? sides : 0;
@@ -116,7 +116,7 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
   made.bytes[ZP_COMMUNICATOR_SUMS] = (int64_t)zp_cost_constant(ZP_COST_SUM_SHARES_BYTES);
   int64_t at_end = pair_bytes(&cluster->node, c, local, false, own),
           between = pair_bytes(&cluster->node, c, local, true, own), tie = 0;
-  if (p > 1 && c->schedule != ZP_SCHEDULE_ZB_V) /* folded, both ends of the model are on one stage */
+  if (p > 1 && !zp_schedule_folds(c->schedule)) /* folded, both ends of the model are on one stage */
     tie = ties * group_bytes(cluster, 2, of_stages * (p - 1), own);
   bool ends = p == 2 || at_end + tie >= between;
   made.bytes[ZP_COMMUNICATOR_PIPELINE] = ends ? at_end : between;

@@ -203,8 +203,9 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
 /* What the candidates are, alongside the plan block's constraints: as planner/search/README.md says. */
 static const char SPACE[] =
     "degrees within the devices, tensor groups inside a node unless named, micro-batches up to 64 sequences unless "
-    "named; on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; "
-    "cuts inside layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; "
+    "named; DualPipeV only where named; on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and "
+    "idle ranks only where named; cuts inside layers where named, or where whole layers leave a stage 1 % longer than "
+    "the mean on one node type; "
     "state leaves the device in the order optimizer, gradients, parameters, saved values, each in eighths when those "
     "before it that may leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the "
     "fastest recomputation mode that fits, or in pipelines of one chunk a stage, one node type and all state on the "

@@ -105,7 +105,7 @@ static void size_messages(zp_placing *p) {
 /* Interleaved chunks make the stages a ring, in which everybody has two neighbours; folded ones meet at the ends. */
 int64_t zp_stage_landings(const zp_spec *spec, const zp_choice *c, int stage) {
   assert(stage >= 0 && stage < c->pipeline);
-  bool folded = c->schedule == ZP_SCHEDULE_ZB_V, ring = zp_chunks(c) > 1 && !folded;
+  bool folded = zp_schedule_folds(c->schedule), ring = zp_chunks(c) > 1 && !folded;
   int neighbours = ring ? 2 : (stage > 0) + (stage + 1 < c->pipeline);
   if (c->pipeline == 1 || spec->cluster.trainer != ZP_TRAINER_ZPLAN || spec->cluster.node.device.is_cpu) return 0;
   return folded ? 2 * neighbours : neighbours;

@@ -211,7 +211,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
  * looked for among the model's chunks; folded, for either chunk. */
 static int64_t landings(const zp_verifier *v, int s) {
   int64_t parts = (int64_t)v->choice.pipeline * v->chunks, n = 0;
-  bool seen[2][2] = {{false}}, folded = v->choice.schedule == ZP_SCHEDULE_ZB_V;
+  bool seen[2][2] = {{false}}, folded = zp_schedule_folds(v->choice.schedule);
   if (v->spec->cluster.trainer != ZP_TRAINER_ZPLAN || v->spec->cluster.node.device.is_cpu) return 0;
   for (int64_t k = 0; k < parts; k++)
     for (int up = 0; up < 2; up++) {

@@ -17,6 +17,14 @@ int64_t zp_zb_v_pending(int pipeline) {
   return pipeline / 2 + 1;
 }
 
+/* Weight gradients of the early chunk that wait in the drain of DualPipeV: its part of the stage's, and while those of
+ * the late chunk are taken, one more for each. Of the late chunk one waits from BI to BW, at least. */
+static int64_t dualpipev_pending(int pipeline, int stage, int chunk) {
+  int64_t own = stage + 1, behind = pipeline - own, taken = min64(behind, own);
+  if (chunk == 1) return max64(1, own / 2);
+  return own % 2 ? own / 2 + 1 + taken / 2 : own / 2 + (taken + 1) / 2;
+}
+
 /* ---- interleaved: forwards and backwards come in runs of one chunk ---- */
 
 typedef struct interleaved {
@@ -83,7 +91,8 @@ int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_
   }
   case ZP_SCHEDULE_ZB_H1: return min64(m, p);
   case ZP_SCHEDULE_ZB_H2: return min64(m, 2 * p - 1);
-  case ZP_SCHEDULE_ZB_V: return min64(m, zp_zb_v_flight(choice->pipeline, stage, chunk));
+  case ZP_SCHEDULE_ZB_V:
+  case ZP_SCHEDULE_DUALPIPEV: return min64(m, zp_zb_v_flight(choice->pipeline, stage, chunk));
   default: return min64(m, p - stage);
   }
 }
@@ -106,6 +115,8 @@ int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
   if (choice->schedule == ZP_SCHEDULE_INTERLEAVED)
     return min64(m * v, zp_interleaved_warmup(choice->pipeline, (int)v, stage, m) + 1);
   if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2 * m, 2 * p);
+  if (choice->schedule == ZP_SCHEDULE_DUALPIPEV) /* both chunks have their most at once */
+    return zp_in_flight_chunk(choice, stage, 0, m) + zp_in_flight_chunk(choice, stage, 1, m);
   return zp_in_flight_chunk(choice, stage, 0, m);
 }
 
@@ -117,17 +128,19 @@ int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t 
   case ZP_SCHEDULE_ZB_H2: return min64(microbatches, 2 * stage + 1);
   case ZP_SCHEDULE_ZB_V:
     return min64(zp_in_flight_chunk(choice, stage, chunk, microbatches), zp_zb_v_pending(choice->pipeline));
+  case ZP_SCHEDULE_DUALPIPEV: return min64(microbatches, dualpipev_pending(choice->pipeline, stage, chunk));
   default: return 0;
   }
 }
 
 /* One where neighbours take turns. ZB-V's tables are made on equal durations without counting messages: two always
- * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. A
- * buffer for a micro-batch that there is not would never be written. */
+ * sufficed. DualPipeV comes to its end with one, and waits for nobody with two. Interleaving: groups longer than the
+ * pipeline send ahead to the next chunk by what they are longer. A buffer for a micro-batch that there is not would
+ * never be written. */
 int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches) {
   assert(microbatches >= 1);
   if (choice->own_order) return choice->own_order->messages;
-  if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2, microbatches);
+  if (zp_schedule_folds(choice->schedule)) return min64(2, microbatches);
   if (choice->schedule != ZP_SCHEDULE_INTERLEAVED) return 1;
   zp_groups g = zp_interleaved_groups(choice->pipeline, microbatches);
   int64_t ahead = g.size + (g.longer > 0) - choice->pipeline;

@@ -9,13 +9,13 @@ int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
   int p = choice->pipeline;
   int turn = (int)(k / p), inside = (int)(k % p);
   if (chunk) *chunk = turn;
-  return choice->schedule == ZP_SCHEDULE_ZB_V && turn == 1 ? p - 1 - inside : inside;
+  return zp_schedule_folds(choice->schedule) && turn == 1 ? p - 1 - inside : inside;
 }
 
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk) {
   assert(zp_choice_has_stage(choice, stage) && zp_choice_has_chunk(choice, chunk));
   int p = choice->pipeline;
-  return choice->schedule == ZP_SCHEDULE_ZB_V && chunk == 1 ? 2 * p - 1 - stage : (int64_t)chunk * p + stage;
+  return zp_schedule_folds(choice->schedule) && chunk == 1 ? 2 * p - 1 - stage : (int64_t)chunk * p + stage;
 }
 
 const char *zp_schedule_refusal(const zp_choice *choice) {
@@ -25,11 +25,13 @@ const char *zp_schedule_refusal(const zp_choice *choice) {
     if (v < 2) return "interleaved wants two or more chunks a stage";
     return choice->pipeline < 2 ? "interleaved wants two or more pipeline stages" : NULL;
   }
-  if (choice->schedule == ZP_SCHEDULE_ZB_V) {
-    if (v != 2) return "zb_v has exactly two chunks a stage";
-    return choice->pipeline < 2 ? "zb_v wants two or more pipeline stages" : NULL;
+  bool dual = choice->schedule == ZP_SCHEDULE_DUALPIPEV;
+  if (zp_schedule_folds(choice->schedule)) {
+    if (v != 2) return dual ? "dualpipev has exactly two chunks a stage" : "zb_v has exactly two chunks a stage";
+    if (choice->pipeline >= 2) return NULL;
+    return dual ? "dualpipev wants two or more pipeline stages" : "zb_v wants two or more pipeline stages";
   }
-  return v > 1 ? "only interleaved and zb_v have more than one chunk a stage" : NULL;
+  return v > 1 ? "only interleaved, zb_v and dualpipev have more than one chunk a stage" : NULL;
 }
 
 int64_t zp_order_length(const zp_choice *choice, int64_t microbatches) {
@@ -44,6 +46,7 @@ static int64_t order_stage(const zp_choice *c, int stage, int64_t m, zp_action *
   case ZP_SCHEDULE_INTERLEAVED: return zp_order_interleaved(c->pipeline, zp_chunks(c), stage, m, out);
   case ZP_SCHEDULE_ZB_H1: return zp_order_zb_h1(c->pipeline, stage, m, out);
   case ZP_SCHEDULE_ZB_H2: return zp_order_zb_h2(c->pipeline, stage, m, out);
+  case ZP_SCHEDULE_DUALPIPEV: return zp_order_dualpipev(c->pipeline, stage, m, out);
   default: zp_order_1f1b(c->pipeline, stage, m, out); return 2 * m;
   }
 }

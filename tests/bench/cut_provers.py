@@ -30,7 +30,7 @@ def bench_models():
         yield EXAMPLE, gpus, PLAIN + ('cut="layer"',)
         yield EXAMPLE, gpus, PLAIN
         yield EXAMPLE, gpus, ()
-    for schedule in ("gpipe", "zb_h1", "zb_h2", "interleaved", "zb_v"):
+    for schedule in ("gpipe", "zb_h1", "zb_h2", "interleaved", "zb_v", "dualpipev"):
         yield EXAMPLE, 480, ("model.layers=26", 'schedule="%s"' % schedule)
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 import plans  # noqa: E402
 
-SCHEDULES = ("gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v")
+SCHEDULES = ("gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipev")
 PATIENCE = 120  # seconds for a search
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every pipeline schedule trains the same model: GPipe, interleaved 1F1B, ZB-H1, ZB-H2 and ZB-V against one rank.
+"""Every pipeline schedule trains the same model: GPipe, interleaved 1F1B, ZB-H1, ZB-H2, ZB-V and DualPipeV against one rank.
 
     schedules.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 Losses, gradient norms, validation losses and final parameters in f64, 6 steps with dropout, tied embeddings (whose ends are on
-two stages, with ZB-V on one), all recomputation modes, cuts inside layers, tensor and data ranks, experts. Allowed: 1e-10, as in
+two stages, folded on one), all recomputation modes, cuts inside layers, tensor and data ranks, experts. Allowed: 1e-10, as in
 layouts.py. Every run has --check-memory: the arena's peak on every rank and the bytes sent over every axis are the plan's. A few
 run on an emulated GPU, and one goes on on one rank from a checkpoint of a folded pipeline.
 
@@ -23,8 +23,9 @@ STEPS = 6
 BOUND = trainings.BOUNDS["fp64"]["loss"]  # of validation losses, too
 VALIDATE = ("--set", "validate.data=synthetic(seed = 12)", "--set", "validate.every=4", "--set", "validate.batches=1")
 GPU = ("--cluster", "gpu", "--arch", "host")
-ACTIONS = {"gpipe": "", "interleaved": "F0 F1 B0 B1", "zb_h1": "F I W", "zb_h2": "F I W", "zb_v": "F0 F1 I0 I1 W0 W1"}
-CHUNKS = {"interleaved": 2, "zb_v": 2}
+ACTIONS = {"gpipe": "", "interleaved": "F0 F1 B0 B1", "zb_h1": "F I W", "zb_h2": "F I W", "zb_v": "F0 F1 I0 I1 W0 W1",
+           "dualpipev": "F0 F1 I0 I1 W0 W1"}
+CHUNKS = {"interleaved": 2, "zb_v": 2, "dualpipev": 2}
 SPLIT = {"recompute": "full", "recompute_shard": "tensor"}
 SMALL = {"model.layers": 2}  # blocks of threads are played by one thread
 
@@ -54,10 +55,15 @@ TABLE = (
     case("gpt", "zb_v", 1, 3, 1, 5, recompute="full"),
     case("gpt", "zb_v", 1, 4, 1, cut="block"),
     case("gpt", "zb_v", 2, 2, 2, zero=1, recompute="selective"),
+    case("gpt", "dualpipev", 1, 2, 1),
+    case("gpt", "dualpipev", 1, 3, 1, 5, recompute="full"),  # fewer micro-batches than fill it
+    case("gpt", "dualpipev", 1, 4, 1, 10, cut="block"),      # the published example
+    case("gpt", "dualpipev", 2, 2, 2, zero=1, recompute="selective"),
     case("llama", "interleaved", 2, 2, 1, recompute="full"),
     case("llama", "zb_v", 1, 3, 1, microbatch=2),
     case("moe", "zb_h1", 2, 2, 1, recompute="full"),
     case("moe", "zb_v", 1, 2, 2, more={"plan.expert": 2, "model.n": 8}),
+    case("moe", "dualpipev", 1, 2, 2, more={"plan.expert": 2, "model.n": 8}),
     case("gpt", "interleaved", 1, 2, 1, 4, GPU, more=SMALL),
     case("gpt", "zb_v", 1, 2, 1, 4, GPU, more=SMALL, recompute="full"),
 )

@@ -113,11 +113,12 @@ static void draw_schedule(fuzz *f, const family *of, zp_choice *c) {
   const zp_constraints *a = f->allowed;
   for (int tries = 0; tries < 20; tries++) {
     c->schedule = (zp_schedule)fuzz_below(f, ZP_SCHEDULE_COUNT);
-    c->chunks = c->schedule == ZP_SCHEDULE_ZB_V ? 2 : 0;
+    c->chunks = zp_schedule_folds(c->schedule) ? 2 : 0;
     if (c->schedule == ZP_SCHEDULE_INTERLEAVED) {
       int64_t most = of->units / c->pipeline;
       c->chunks = 2 + (int)fuzz_below(f, (most < MOST_CHUNKS ? most : MOST_CHUNKS) - 1);
     }
+    if (c->schedule == ZP_SCHEDULE_DUALPIPEV && !a->schedule.set) continue; /* searched where it is named */
     if (!allows(f, &a->schedule, c->schedule, c->schedule == ZP_SCHEDULE_1F1B)) continue;
     if (!zp_limit_allows(&a->chunks, zp_chunks(c)) || zp_chunks(c) * c->pipeline > of->units ||
         zp_chunks(c) * c->pipeline > MOST_PLACES)

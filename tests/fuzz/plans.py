@@ -131,7 +131,7 @@ def draw_instance(rng):
     if rng.random() < 0.3:
         settings.append("zero <= %d" % rng.randrange(4))
     if rng.random() < 0.3:
-        settings.append('schedule = "%s"' % rng.choice(("1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v")))
+        settings.append('schedule = "%s"' % rng.choice(("1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipev")))
     if rng.random() < 0.6:
         settings.append('cut = "%s"' % rng.choice(("layer", "layer", "block")))
     if rng.random() < 0.2:

@@ -494,6 +494,7 @@ def refused_exports(folder):
     refused("interleaved", ["export", "deepspeed", mixtral, *sets("schedule=interleaved chunks=2 pipeline=4 expert=1 tensor=1 cut=layer recompute=full")], 1,
             "schedule interleaved")
     refused("folded", ["export", "megatron", mixtral, *sets("schedule=zb_v pipeline=4 expert=1 tensor=1 cut=layer")], 1, "zb_v")
+    refused("folded, two directions", ["export", "megatron", mixtral, *sets("schedule=dualpipev pipeline=4 expert=1 tensor=1 cut=layer")], 1, "dualpipev")
     refused("inside layers", ["export", "megatron", mixtral, *sets("cut=block pipeline=8 tensor=1 schedule=1f1b")], 1,
             "cut inside layers", "cut=layer")
     refused("experts over data", ["export", "deepspeed", *MIXTRAL], 1, "experts on several ranks")

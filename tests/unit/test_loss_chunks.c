@@ -44,7 +44,8 @@ static void check(const zp_spec *spec, const pm_reference *reference, zp_choice 
 }
 
 static void check_model(const model_size *size) {
-  static const zp_schedule schedules[] = {ZP_SCHEDULE_1F1B, ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_ZB_H1, ZP_SCHEDULE_ZB_V};
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_1F1B, ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_ZB_H1,
+                                          ZP_SCHEDULE_DUALPIPEV};
   zp_spec *spec = build_spec(arena, size, cpu_cluster(), BATCH);
   spec->train.precision = ZP_PREC_F64;
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
@@ -60,7 +61,7 @@ static void check_model(const model_size *size) {
                             .loss_chunks = parts,
                             .schedule = schedules[s],
                             .recompute = parts % 2 ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
-                            .chunks = schedules[s] == ZP_SCHEDULE_ZB_V ? 2 : 0});
+                            .chunks = zp_schedule_folds(schedules[s]) ? 2 : 0});
 }
 
 Test(loss_chunks, programs_of_a_tied_gpt) { check_model(&GPT); }

@@ -36,7 +36,7 @@ static zp_choice random_choice(bool experts) {
   c.sequence = c.tensor > 1 && random_below(2);
   c.expert = experts && c.data % 2 == 0 ? 2 : 1;
   c.compress = c.data > 1 && random_below(8) == 0;
-  if (c.schedule == ZP_SCHEDULE_ZB_V || c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2;
+  if (zp_schedule_folds(c.schedule) || c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (random_below(3) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};

@@ -44,8 +44,8 @@ Test(own_order, phrases_are_the_table) {
 }
 
 Test(own_order, few_phrases_for_many_micro_batches) {
-  const zp_choice some[] = {choice_of(ZP_SCHEDULE_ZB_V, 8, 2), choice_of(ZP_SCHEDULE_INTERLEAVED, 8, 3),
-                            choice_of(ZP_SCHEDULE_ZB_H2, 8, 1)};
+  const zp_choice some[] = {choice_of(ZP_SCHEDULE_ZB_V, 8, 2), choice_of(ZP_SCHEDULE_DUALPIPEV, 8, 2),
+                            choice_of(ZP_SCHEDULE_INTERLEAVED, 8, 3), choice_of(ZP_SCHEDULE_ZB_H2, 8, 1)};
   for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
     int64_t length[8];
     zp_action **table = zp_orders(arena, &some[i], 4096, length);
@@ -177,15 +177,12 @@ Test(own_order, legal_or_not) {
   static const struct {
     zp_schedule schedule;
     int chunks;
-  } of[] = {{ZP_SCHEDULE_1F1B, 1},
-            {ZP_SCHEDULE_GPIPE, 1},
-            {ZP_SCHEDULE_ZB_H1, 1},
-            {ZP_SCHEDULE_INTERLEAVED, 2},
-            {ZP_SCHEDULE_ZB_V, 2}};
+  } of[] = {{ZP_SCHEDULE_1F1B, 1},        {ZP_SCHEDULE_GPIPE, 1}, {ZP_SCHEDULE_ZB_H1, 1},
+            {ZP_SCHEDULE_INTERLEAVED, 2}, {ZP_SCHEDULE_ZB_V, 2},  {ZP_SCHEDULE_DUALPIPEV, 2}};
   int legal = 0, circles = 0, others = 0;
   for (int i = 0; i < 3000; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
-    zp_choice c = choice_of(of[i % 5].schedule, 2 + random_below(3), of[i % 5].chunks);
+    zp_choice c = choice_of(of[i % 6].schedule, 2 + random_below(3), of[i % 6].chunks);
     int64_t m = 2 + random_below(4), *length = ZP_NEW_ARRAY(arena, int64_t, c.pipeline);
     zp_action **table = zp_orders(arena, &c, m, length);
     const char *error = NULL;

@@ -100,7 +100,7 @@ static void round_trip(const zp_spec *spec, zp_choice c) {
 }
 
 static int chunks_of(int schedule) {
-  return schedule == ZP_SCHEDULE_INTERLEAVED || schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
+  return schedule == ZP_SCHEDULE_INTERLEAVED || zp_schedule_folds((zp_schedule)schedule) ? 2 : 1;
 }
 
 Test(plan_space, schedules_and_zero) {

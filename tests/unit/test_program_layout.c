@@ -352,7 +352,8 @@ Test(program_layout, places_where_messages_land_by_hand) {
   } rows[] = {{ZP_SCHEDULE_GPIPE, 1, {1, 2, 2, 1}},
               {ZP_SCHEDULE_1F1B, 1, {1, 2, 2, 1}},
               {ZP_SCHEDULE_INTERLEAVED, 2, {2, 2, 2, 2}},
-              {ZP_SCHEDULE_ZB_V, 2, {2, 4, 4, 2}}};
+              {ZP_SCHEDULE_ZB_V, 2, {2, 4, 4, 2}},
+              {ZP_SCHEDULE_DUALPIPEV, 2, {2, 4, 4, 2}}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int s = 0; s < 4; s++) {
       zp_choice c = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = rows[i].schedule, .chunks = rows[i].chunks};

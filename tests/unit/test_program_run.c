@@ -151,11 +151,8 @@ static void check_schedules(const model_size *size, bool cut_inside) {
   static const struct {
     zp_schedule schedule;
     int chunks;
-  } with[] = {{ZP_SCHEDULE_INTERLEAVED, 2},
-              {ZP_SCHEDULE_INTERLEAVED, 3},
-              {ZP_SCHEDULE_ZB_H1, 1},
-              {ZP_SCHEDULE_ZB_H2, 1},
-              {ZP_SCHEDULE_ZB_V, 2}};
+  } with[] = {{ZP_SCHEDULE_INTERLEAVED, 2}, {ZP_SCHEDULE_INTERLEAVED, 3}, {ZP_SCHEDULE_ZB_H1, 1},
+              {ZP_SCHEDULE_ZB_H2, 1},       {ZP_SCHEDULE_ZB_V, 2},        {ZP_SCHEDULE_DUALPIPEV, 2}};
   zp_spec *spec = f64_spec(size);
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
   int64_t units = 2 + (cut_inside ? 2 : 1) * size->layers;

@@ -159,7 +159,7 @@ Test(replay, sound_programs) {
           zp_choice c = plain((zp_recompute)keep);
           c.tensor = tensor;
           c.schedule = (zp_schedule)schedule;
-          if (c.schedule == ZP_SCHEDULE_INTERLEAVED || c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+          if (c.schedule == ZP_SCHEDULE_INTERLEAVED || zp_schedule_folds(c.schedule)) c.chunks = 2;
           zp_strings findings = play(make(&size, c));
           cr_expect_eq(findings.len, 0, "style %d, mode %d, schedule %d: %s", style, keep, schedule,
                        findings.len ? findings.data[0] : "");
@@ -267,7 +267,8 @@ static int any(int n) { /* 0 .. n - 1 */
 }
 
 static zp_choice any_choice(void) {
-  static const int chunks[ZP_SCHEDULE_COUNT] = {[ZP_SCHEDULE_INTERLEAVED] = 2, [ZP_SCHEDULE_ZB_V] = 2};
+  static const int chunks[ZP_SCHEDULE_COUNT] = {
+      [ZP_SCHEDULE_INTERLEAVED] = 2, [ZP_SCHEDULE_ZB_V] = 2, [ZP_SCHEDULE_DUALPIPEV] = 2};
   zp_choice c = {
       .tensor = 1 + any(3), .pipeline = 1 + any(4), .data = 1 << any(3), .zero = any(4), .microbatch = 1 + any(2)};
   c.schedule = (zp_schedule)any(ZP_SCHEDULE_COUNT);

@@ -32,7 +32,7 @@ Test(replay_carries, sound_programs) {
         zp_arena_mark mark = zp_arena_get_mark(arena);
         zp_choice c = {.tensor = 1 + shards, .pipeline = 2, .data = 1, .microbatch = 1};
         c.recompute = (zp_recompute)keep, c.recompute_shard = shards, c.schedule = (zp_schedule)schedule;
-        if (c.schedule == ZP_SCHEDULE_INTERLEAVED || c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+        if (c.schedule == ZP_SCHEDULE_INTERLEAVED || zp_schedule_folds(c.schedule)) c.chunks = 2;
         zp_strings findings = play(make(c));
         cr_expect_eq(findings.len, 0, "mode %d, schedule %d, shards %d: %s", keep, schedule, shards,
                      findings.len ? findings.data[0] : "");

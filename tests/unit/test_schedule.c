@@ -279,6 +279,7 @@ Test(schedule, channels) {
   static const zp_schedule of_one_chunk[] = {ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_1F1B, ZP_SCHEDULE_ZB_H1, ZP_SCHEDULE_ZB_H2};
   for (int i = 0; i < 4; i++) check_channels(of_one_chunk[i], 1);
   check_channels(ZP_SCHEDULE_ZB_V, 2);
+  check_channels(ZP_SCHEDULE_DUALPIPEV, 2);
   for (int v = 2; v <= MAX_V; v++) check_channels(ZP_SCHEDULE_INTERLEAVED, v);
 }
 
@@ -301,6 +302,7 @@ Test(schedule, messages_out_of_order) {
 
 Test(schedule, forwards_alone) {
   check_forwards(ZP_SCHEDULE_ZB_V, 2);
+  check_forwards(ZP_SCHEDULE_DUALPIPEV, 2);
   for (int v = 2; v <= MAX_V; v++) check_forwards(ZP_SCHEDULE_INTERLEAVED, v);
 }
 
@@ -309,6 +311,7 @@ Test(schedule, one_f_one_b) { check_all(ZP_SCHEDULE_1F1B, 1); }
 Test(schedule, zb_h1) { check_all(ZP_SCHEDULE_ZB_H1, 1); }
 Test(schedule, zb_h2) { check_all(ZP_SCHEDULE_ZB_H2, 1); }
 Test(schedule, zb_v) { check_all(ZP_SCHEDULE_ZB_V, 2); }
+Test(schedule, dualpipev) { check_all(ZP_SCHEDULE_DUALPIPEV, 2); }
 Test(schedule, interleaved) {
   for (int v = 2; v <= MAX_V; v++) check_all(ZP_SCHEDULE_INTERLEAVED, v);
 }
@@ -366,6 +369,33 @@ Test(schedule, bubble_of_zb_v) {
     }
 }
 
+/* The shortest possible. */
+Test(schedule, bubble_of_dualpipev) {
+  for (int p = 2; p <= MAX_P; p++)
+    for (int64_t m = p; m <= 3 * p; m++) {
+      played r = play(choice_of(ZP_SCHEDULE_DUALPIPEV, p, 2), m, (lengths){1, 1, 1});
+      cr_assert_eq(r.makespan, 6 * m + p - 1, "p %d m %d: %d", p, (int)m, (int)r.makespan);
+    }
+}
+
+/* The order of the published example, 4 ranks and 10 micro-batches: rank 0's and rank 3's rows of its picture, whole
+ * backwards written as a gradient of inputs and one of weights. */
+Test(schedule, dualpipev_as_published) {
+  static const char *const rows[] = {
+      "F0F0F0F0F0F0F0F1I1W1F1I1W1F1I1W1F1F0I1W1F1I0W0F0I1W1F1I0W0F0I1W1F1I0W0"
+      "I1W1F1I0W0I1W1F1I0W0I1W1F1I0W0I1W1I0W0I0W0I0W0I0W0",
+      "F0F1F0F1F0F1F0F1F0I1W1F1I0W0F0I1W1F1I0W0F0I1W1F1I0W0F0I1W1F1I0W0F0I1W1F1I0W0F0I1W1F1I0W0"
+      "I1W1I0W0I1W1I0W0I1I0I1I0W1W0W1W0"};
+  zp_choice c = choice_of(ZP_SCHEDULE_DUALPIPEV, 4, 2);
+  zp_action table[6 * 10];
+  for (int i = 0; i < 2; i++) {
+    char text[2 * 6 * 10 + 1] = "", name[] = {[ZP_ACT_F] = 'F', [ZP_ACT_BI] = 'I', [ZP_ACT_BW] = 'W'};
+    cr_assert_eq(zp_order(&c, 3 * i, 10, table, NULL), 60);
+    for (int k = 0; k < 60; k++) text[2 * k] = name[table[k].act], text[2 * k + 1] = (char)('0' + table[k].chunk);
+    cr_expect_str_eq(text, rows[i]);
+  }
+}
+
 /* The published bound, p / 2 + 1 in whole numbers, which long tables reach. */
 Test(schedule, zb_v_waiting_weight_gradients) {
   static const int most[] = {0, 1, 2, 2, 3, 3, 4, 4, 5}; /* by pipeline */
@@ -400,6 +430,8 @@ Test(schedule, what_does_not_go_together) {
   c = choice_of(ZP_SCHEDULE_INTERLEAVED, 1, 2);
   cr_expect_not_null(zp_schedule_refusal(&c));
   c = choice_of(ZP_SCHEDULE_ZB_V, 4, 3);
+  cr_expect_not_null(zp_schedule_refusal(&c));
+  c = choice_of(ZP_SCHEDULE_DUALPIPEV, 4, 1);
   cr_expect_not_null(zp_schedule_refusal(&c));
   c = choice_of(ZP_SCHEDULE_1F1B, 4, 2);
   cr_expect_not_null(zp_schedule_refusal(&c));

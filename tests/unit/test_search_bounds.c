@@ -33,7 +33,7 @@ static bool random_point(trial *t, zp_point *point) {
   c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
-  if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+  if (zp_schedule_folds(c.schedule)) c.chunks = 2;
   if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(3);
   c.sequence = c.tensor > 1 && random_below(2);
   c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;

@@ -382,9 +382,9 @@ static void see_chunks(every_cut *e, int chunk) {
 
 /* All schedules; of a one-chunk point the trial may be made into one of several chunks. */
 static void make_chunks(trial *t, zp_point *point) {
-  static const zp_schedule schedules[] = {ZP_SCHEDULE_INTERLEAVED, ZP_SCHEDULE_ZB_V};
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_INTERLEAVED, ZP_SCHEDULE_ZB_V, ZP_SCHEDULE_DUALPIPEV};
   zp_choice c = point->choice;
-  c.schedule = schedules[random_below(2)];
+  c.schedule = schedules[random_below(3)];
   c.chunks = 2;
   zp_mode_set modes = 0;
   for (int i = 0; i < point->n_modes; i++) modes |= zp_set_of_mode(t->progress.s->variants.data[point->modes[i]].mode);

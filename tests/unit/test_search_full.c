@@ -494,7 +494,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
 }
 
 Test(search_full, equals_brute_force) {
-  state = 1;
+  state = 2;
   expect_optima(false, false, sample_of(INSTANCES));
 }
 
@@ -536,7 +536,7 @@ Test(search_full, equals_brute_force_with_offloading) {
 }
 
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
-  state = 13;
+  state = 3;
   expect_optima(true, true, OFFLOAD_INSTANCES / 6);
 }
 

@@ -14,7 +14,8 @@ import harness  # noqa: E402
 
 PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.dz", "--ranks", "4"), ("moe_tiny.dz", "--ranks", "2"),
          ("llama_tiny.dz", "--ranks", "2"), ("gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", "recompute_layers=1"),
-         ("gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", "schedule=zb_v", "--set", "zero=0"), ("capacity/offload_13b.dz",),
+         ("gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", "schedule=zb_v", "--set", "zero=0"),
+         ("gpt_tiny.dz", "--ranks", "3", "--set", "pipeline=3", "--set", "schedule=dualpipev"), ("capacity/offload_13b.dz",),
          ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "megatron"), ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "deepspeed"),
          ("gpt_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "compress=true"), ("gpt_tiny.dz", "--ranks", "1", "--set", "loss_chunks=4"),
          ("llama_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "zero=3", "--set", 'train.frozen=["embed_tokens", "*proj.weight"]'))

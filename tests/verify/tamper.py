@@ -32,6 +32,7 @@ PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "5", "--set", "tensor=2", "--set", "pipeline=2", "--set", "idle=1"),
     ROUTED,
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'schedule="zb_v"', "--set", "chunks=2", "--set", "recompute=full"),
+    ("examples/gpt_tiny.dz", "--ranks", "3", "--set", "pipeline=3", "--set", 'schedule="dualpipev"'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=2", "--set", "plan.data=2", "--set", 'schedule="zb_h1"', "--set", "zero=3"),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2", "--set", "loss_chunks=4"),
     ("examples/llama_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "plan.data=2", "--set", "zero=3", "--set", 'train.frozen=["embed_tokens", "*proj.weight"]'),

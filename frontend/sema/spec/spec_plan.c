@@ -164,8 +164,7 @@ static const zp_field plan_fields[] = {
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},
     {"recompute_num_layers", ZP_FIELD_FOREIGN, .note = "here it is called `recompute_layers`"},
-    {"dualpipe", ZP_FIELD_FOREIGN,
-     .note = "there is no such schedule; of those with two chunks a stage in a V there is `schedule = \"zb_v\"`"},
+    {"dualpipe", ZP_FIELD_FOREIGN, .note = "its V form, with half the stages, is written `schedule = \"dualpipev\"`"},
     {"activation_checkpointing", ZP_FIELD_FOREIGN,
      .note = "here it is called `recompute`: \"none\", \"selective\", \"layer\" or \"auto\""},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What neighbouring chunks of the model hand each other on one stage, where the schedule folds the model (ZB-V): the
- * receiving chunk copies it from where the message would have been sent. Two passes over the bytes of a message, which
- * are counted here and not priced. */
+/* What neighbouring chunks of the model hand each other on one stage, where the schedule folds the model (ZB-V,
+ * DualPipeV): the receiving chunk copies it from where the message would have been sent. Two passes over the bytes of a
+ * message, which are counted here and not priced. */
 #include <zplan/schedule.h>
 #include "strategy.h"
 

@@ -117,7 +117,7 @@ static double pipeline_bound(zp_search_cache *s, const zp_point *point, double W
   double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c);
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
-  double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
+  double hops = 2 * (K - 1 - zp_schedule_folds(c->schedule)); /* folded, it turns on the last stage */
   double messages = hops * zp_least_message(s, point);
   double trip = v->input_s[zp_point_units(s, point)] + point->work_s - v->prefix_s[zp_point_units(s, point)] + messages;
   if (!zp_schedule_splits(c->schedule)) trip = fmax(trip, W + messages);
@@ -476,7 +476,7 @@ static double bound_sums(zp_search_cache *s, const zp_point *point) {
   bool spreads = v->elements.of[ZP_KIND_SPREAD] > 0;
   if (spreads) least.of[ZP_KIND_SPREAD] = 1;
   double mean_s = stage_sum_s(s, c, sum, mean), latency_s = sum_s(s, c, sum, least);
-  double hops = zp_model_chunks(c) - 1 - (c->schedule == ZP_SCHEDULE_ZB_V);
+  double hops = zp_model_chunks(c) - 1 - zp_schedule_folds(c->schedule);
   double once = zp_schedule_splits(c->schedule) ? v->all_s.input : v->all_s.forward;
   return fmax(v->all_s.forward + hops * zp_least_message(s, point) + mean_s - (spreads ? latency_s : 0),
               ((m - 1) * point->work_s + once) / P + mean_s - latency_s);

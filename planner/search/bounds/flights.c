@@ -31,8 +31,8 @@ static void widen(zp_flight_memo *memo, const zp_stage_flight *f, bool first) {
 /* With one chunk a stage both numbers rise or fall from the first stage to the last one, so these two have the
  * extremes. So have they where chunks are interleaved: no weight gradients wait, all stages run the forwards of all
  * chunks in one order, and the backwards, too; the first backward comes after so many more forwards on every stage than
- * on the next. ZB-V: both rise with the stage for the chunk with the fewest, and the other numbers are the same on all
- * stages. */
+ * on the next. ZB-V, DualPipeV: both rise with the stage for the chunk with the fewest, and the other numbers are the
+ * same on all stages, or rise with the stage, too. */
 static void find_extremes(zp_flight_memo *memo, const zp_choice *c) {
   int64_t chunk[ZP_MOST_CHUNKS];
   zp_stage_flight first = count_stage(c, memo->microbatches, 0, chunk),

@@ -63,8 +63,8 @@ int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int
 }
 
 /* Bytes of messages that every stage has buffers for. One chunk: all have a neighbour in one direction. Several: in
- * both directions for all chunks, less one at an end of the model; a stage of ZB-V with both ends has two less in
- * buffers, and a gradient on its way instead (regions.c). */
+ * both directions for all chunks, less one at an end of the model; a stage of a folded model with both ends has two
+ * less in buffers, and a gradient on its way instead (regions.c). */
 static int64_t message_bytes(zp_search_cache *s, const zp_choice *c, const zp_variant *v) {
   if (c->pipeline == 1 || v->carry_elements == INT64_MAX) return 0;
   int64_t chunks = zp_chunks(c), carry = v->carry_elements * v->lowered->compute_bytes;

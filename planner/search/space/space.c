@@ -127,7 +127,7 @@ static void try_schedule(zp_search_progress *progress, const zp_point *procedure
 }
 
 static void try_chunks(zp_search_progress *progress, const zp_point *procedures, zp_choice choice) {
-  int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
+  int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || zp_schedule_folds(choice.schedule) ? 2 : 1;
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? progress->in->most_chunks : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
@@ -146,8 +146,7 @@ void zp_open_schedules(zp_search_progress *progress, const zp_point *procedures)
   for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
     zp_choice choice = procedures->choice;
     choice.schedule = (zp_schedule)schedule;
-    if (zp_search_takes(progress, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B))
-      try_chunks(progress, procedures, choice);
+    if (zp_search_takes_schedule(progress, choice.schedule)) try_chunks(progress, procedures, choice);
   }
 }
 

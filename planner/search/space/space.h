@@ -13,6 +13,8 @@ bool zp_search_considers(const zp_search_input *in, const zp_limit *limit, bool 
 /* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint
  * excludes are counted. */
 bool zp_search_takes(zp_search_progress *progress, const zp_limit *limit, int value, bool plain);
+/* zp_search_takes for schedules, some of which are considered only where they are named. */
+bool zp_search_takes_schedule(zp_search_progress *progress, zp_schedule schedule);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
 /* The modes of all stages and layers where the plan block pins them; none: it does not. */

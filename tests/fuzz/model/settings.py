@@ -29,8 +29,8 @@ def one_rank(model):
 def schedule(random, pipeline):
     if pipeline == 1:
         return {"schedule": random.choice(("1f1b", "1f1b", "gpipe", "zb_h1"))}
-    chosen = random.choice(("1f1b", "1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v"))
-    return {"schedule": chosen, **({"chunks": 2} if chosen in ("interleaved", "zb_v") else {})}
+    chosen = random.choice(("1f1b", "1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipev"))
+    return {"schedule": chosen, **({"chunks": 2} if chosen in ("interleaved", "zb_v", "dualpipev") else {})}
 
 
 def recomputation(random, tensor, pipeline):

@@ -347,7 +347,8 @@ static inline bool zp_stage_mode_split(zp_stage_mode mode) { return (mode & ZP_S
   X(INTERLEAVED, "interleaved") /* chunks > 1 */                                                                       \
   X(ZB_H1, "zb_h1")             /* backward split into input and weight gradients */                                   \
   X(ZB_H2, "zb_h2")                                                                                                    \
-  X(ZB_V, "zb_v") /* two chunks a stage, folded back: stage s has chunks s and 2 * pipeline - 1 - s */
+  X(ZB_V, "zb_v")           /* two chunks a stage, folded back: stage s has chunks s and 2 * pipeline - 1 - s */       \
+  X(DUALPIPEV, "dualpipev") /* as zb_v, forwards of one chunk beside backwards of the other */
 typedef enum zp_schedule {
 #define ZP_SCHEDULE_ROW(name, text) ZP_SCHEDULE_##name,
   ZP_SCHEDULES(ZP_SCHEDULE_ROW)

@@ -40,7 +40,7 @@ typedef struct zp_choice {
   int shard;  /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
                * zp_shard_ranks reads it */
   zp_schedule schedule;
-  int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
+  int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 where the schedule folds */
   bool sequence; /* see zp_constraints.sequence */
   bool fine;     /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
   bool compress; /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
@@ -66,7 +66,11 @@ static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1
 static inline int zp_loss_chunks(const zp_choice *choice) { return choice->loss_chunks > 1 ? choice->loss_chunks : 1; }
 /* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
 static inline bool zp_schedule_splits(zp_schedule schedule) {
-  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
+  return schedule >= ZP_SCHEDULE_ZB_H1 && schedule <= ZP_SCHEDULE_DUALPIPEV;
+}
+/* Has every stage two chunks, the second half of the model folded back over the first one? */
+static inline bool zp_schedule_folds(zp_schedule schedule) {
+  return schedule == ZP_SCHEDULE_ZB_V || schedule == ZP_SCHEDULE_DUALPIPEV;
 }
 /* Ranks that a plan uses. */
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }

@@ -25,6 +25,7 @@ int64_t zp_order_interleaved(int pipeline, int chunks, int stage, int64_t microb
 int64_t zp_order_split(int64_t microbatches, int64_t depth, int64_t delay, zp_action *out);
 int64_t zp_order_zb_h1(int pipeline, int stage, int64_t microbatches, zp_action *out);
 int64_t zp_order_zb_h2(int pipeline, int stage, int64_t microbatches, zp_action *out);
+int64_t zp_order_dualpipev(int pipeline, int stage, int64_t microbatches, zp_action *out);
 /* All stages at once: out[pipeline], room for 6 * microbatches entries each. */
 void zp_orders_zb_v(int pipeline, int64_t microbatches, zp_action *const *out);
 
