@@ -3,7 +3,7 @@
 # The programs that plans are exported for: DeepSpeed trains an exported configuration, PyTorch an exported script, torchtitan and
 # megatron-core read theirs. Not part of tests/run.sh because it installs PyTorch and these programs (about 8 GB) from the package index.
 #
-#   tests/peers.sh [PART]...     deepspeed, fsdp2, torchtitan, megatron; without a word all
+#   tests/peers.sh [PART]...     deepspeed, fsdp2, torchtitan, megatron, cuts; without a word all
 #
 # Needs build/release (tests/run.sh or examples/quickstart.sh), a C++ compiler and a network. PEERS=FOLDER is the virtual environment,
 # default build/peers. Logs of all parts: build/test-logs/.
@@ -36,7 +36,8 @@ install_peers || exit 1
 parts='deepspeed losses_deepspeed.py
 fsdp2 losses_fsdp2.py
 torchtitan configs_torchtitan.py
-megatron configs_megatron.py'
+megatron configs_megatron.py
+cuts cuts.py'
 
 known=$(echo "$parts" | cut -d ' ' -f 1 | tr '\n' ' ')
 # shellcheck disable=SC2086 # words

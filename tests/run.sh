@@ -171,6 +171,7 @@ recipes of Megatron-Bridge|python3 tests/interop/recipes.py
 launches of Megatron-LM|python3 tests/interop/launches.py
 launches of DeepSpeed|python3 tests/interop/launches_deepspeed.py
 launches of torchtitan|python3 tests/interop/launches_torchtitan.py
+runs of launches|python3 tests/interop/launches_runs.py
 pairs of sentences|python3 tests/interop/pairs.py
 cases of bug reports|python3 tests/cases/cases.py
 files of bug reports|python3 tests/cases/files.py

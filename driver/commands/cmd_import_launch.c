@@ -54,6 +54,40 @@ static bool take_machine(zp_run_state *run, zp_launch_words *words) {
 
 /* ---- a model that the launch does not say ---- */
 
+static int64_t parameters_of(const zp_model *model, const zp_graph *graph) {
+  int64_t sum = 0;
+  for (int i = 0; i < graph->params.len; i++)
+    sum += zp_shape_elements(&model->params.data[graph->params.data[i].param].shape, 1);
+  return sum;
+}
+
+static bool share_parameters(const zp_graph *a, const zp_graph *b) {
+  for (int i = 0; i < a->params.len; i++)
+    for (int j = 0; j < b->params.len; j++)
+      if (a->params.data[i].param == b->params.data[j].param) return true;
+  return false;
+}
+
+/* What the model's pipelines are cut between. */
+static void take_units(zp_run_state *run, const zp_model *model, zp_launch_words *words) {
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_segment *segment = &model->segments.data[s];
+    zp_launch_unit unit = {segment->is_repeat, parameters_of(model, segment->graph)};
+    for (int64_t i = 0; i < segment->count; i++) zp_push(run->arena, &words->units, unit);
+  }
+  words->tied = model->segments.len > 1 &&
+                share_parameters(model->segments.data[0].graph, model->segments.data[model->segments.len - 1].graph);
+}
+
+static const zp_spec *load_model(zp_run_state *run, const char *path, const char *text, size_t len,
+                                 zp_launch_words *words) {
+  const zp_source_text source = {.path = path, .text = text, .len = len};
+  const zp_load_options options = {.library_dir = run->options.load.library_dir, .model_only = true};
+  const zp_spec *spec = zp_load(run->arena, run->diags, path, &source, 1, &options);
+  if (spec) take_units(run, spec->model, words);
+  return spec;
+}
+
 /* A .dz file: used as it is, by its whole path. */
 static bool take_dz(zp_run_state *run, const char *path, zp_launch_words *words) {
   size_t len;
@@ -63,9 +97,7 @@ static bool take_dz(zp_run_state *run, const char *path, zp_launch_words *words)
     zp_report(run->diags, ZP_Z0688, ZP_NO_SPAN, "%s", error ? error : "the file has no path");
     return false;
   }
-  const zp_source_text source = {.path = path, .text = text, .len = len};
-  const zp_load_options options = {.library_dir = run->options.load.library_dir, .model_only = true};
-  const zp_spec *spec = zp_load(run->arena, run->diags, path, &source, 1, &options);
+  const zp_spec *spec = load_model(run, path, text, len, words);
   words->model = zp_format(run->arena, "use std.hw\nuse %s as given\n", zp_quote_json(run->arena, whole));
   if (spec) words->model_name = zp_format(run->arena, "given.%s()", spec->model->name);
   free(whole);
@@ -95,7 +127,7 @@ static bool take_hf(zp_run_state *run, const char *name, zp_launch_words *words)
   words->model = found->text;
   words->model_name = zp_hf_model_name(found);
   words->dropout = zp_hf_dropout(found);
-  return true;
+  return load_model(run, "model.dz", found->text, strlen(found->text), words) != NULL;
 }
 
 static bool take_model(zp_run_state *run, zp_launch_words *words) {

@@ -43,10 +43,6 @@ static void put_optimizer(zp_exporter *e, zp_json *root) {
     zp_json_set_string(optimizer, "type", row->deepspeed ? row->deepspeed : "");
   put_options(t, row, params);
   if (row->is_adam && row->decay_in_gradient && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
-  if (t->delayed)
-    zp_export_refuse(e, "no delayed_update",
-                     "delayed_update: DeepSpeed's settings have no update alongside the next step");
-  if (t->ema > 0) zp_export_refuse(e, "no ema", "ema = %g: DeepSpeed keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(e, "no groups", "groups of parameters: DeepSpeed takes them from the program, not from this file");
   zp_json_set(optimizer, "params", params);

@@ -87,6 +87,10 @@ void zp_export_check_common(zp_exporter *e) {
   if (e->spec->train.stochastic_sums)
     zp_export_refuse(e, "no gradient_sums", "gradient_sums = \"bf16_stochastic\": %s rounds no sums stochastically",
                      e->program);
+  if (e->spec->train.delayed)
+    zp_export_refuse(e, "no delayed_update", "delayed_update: %s has no update alongside the next step", e->program);
+  if (e->spec->train.ema > 0)
+    zp_export_refuse(e, "no ema", "ema = %g: %s keeps no average of the weights", e->spec->train.ema, e->program);
   if (e->choice->fine)
     zp_export_refuse(e, "--set cut=layer", "stages are cut inside layers, %s cuts between them", e->program);
   if (cluster->groups.len > 1)

@@ -24,7 +24,7 @@ typedef struct zp_exporter {
 void zp_export_refuse(zp_exporter *e, const char *help, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void zp_export_note(zp_exporter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* What every program but a batch script lacks: CPU devices, fp64, cuts inside layers,
- * rounded sums of gradients, several node types. */
+ * rounded sums of gradients, delayed updates, averages of weights, several node types. */
 void zp_export_check_common(zp_exporter *e);
 /* Are parameters, gradients and optimizer state all on the host? For programs that move all of these or nothing, so
  * another placement is refused. who: the subject with its verb, "torchtitan offloads". */

@@ -20,9 +20,6 @@ static void put_optimizer(zp_fsdp2 *f) {
     zp_export_refuse(e, "adamw", "%s: the script has Adam and AdamW", row->name);
     return;
   }
-  if (t->delayed)
-    zp_export_refuse(e, "no delayed_update", "delayed_update: the script has no update alongside the next step");
-  if (t->ema > 0) zp_export_refuse(e, "no ema", "ema = %g: the script keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(e, "no groups", "groups of parameters: the script has those with and without weight decay");
   zp_fsdp2_put_text(f, "OPTIMIZER", row->decay_in_gradient ? "Adam" : "AdamW");

@@ -30,9 +30,6 @@ static void put_optimizer(zp_megatron *m) {
         m->e, "`adamw` in place of `adam`, which is what Megatron-LM's `adam` is",
         "adam with weight_decay %g adds it to the gradients; Megatron-LM's adam shrinks the weights instead",
         t->weight_decay);
-  if (t->delayed)
-    zp_export_refuse(m->e, "no delayed_update", "delayed_update: Megatron-LM has no update alongside the next step");
-  if (t->ema > 0) zp_export_refuse(m->e, "no ema", "ema = %g: Megatron-LM keeps no average of the weights", t->ema);
   if (t->groups.len > 0)
     zp_export_refuse(m->e, "no groups", "groups of parameters by name: Megatron-LM has no argument for them");
   if (t->weight_decay > 0 && t->decay_all)

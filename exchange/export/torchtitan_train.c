@@ -24,9 +24,6 @@ static void put_optimizer(zp_titan *t) {
     zp_export_refuse(e, "adamw", "%s: its settings for torchtitan are not written", row->name);
     return;
   }
-  if (train->delayed)
-    zp_export_refuse(e, "no delayed_update", "delayed_update: torchtitan has no update alongside the next step");
-  if (train->ema > 0) zp_export_refuse(e, "no ema", "ema = %g: torchtitan keeps no average of the weights", train->ema);
   if (train->groups.len > 0)
     zp_export_refuse(e, "no groups", "groups of parameters: torchtitan's arguments change one group, they add none");
   if (train->weight_decay > 0 && !train->decay_all)

@@ -18,7 +18,7 @@ static inline REAL NAME(product_of_rows)(const REAL *restrict x, const ELEM *res
   REAL rest = 0;
   int64_t j = 0;
   for (; j + LANES <= count; j += LANES) {
-    NAME(vec) wide;
+    NAME(vec) wide = {0};
     for (int64_t l = 0; l < LANES; l++) wide[l] = GET(y[j + l]);
     sum += *(const NAME(vec) *)(x + j) * wide;
   }

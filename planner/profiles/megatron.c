@@ -7,13 +7,14 @@
 
 /* Megatron-Bridge's performance recipes (src/megatron/bridge/perf_recipes/_common.py of 067f987d, mixed_precision.py;
  * opened): gradients kept and reduced in 16 bits (grad_reduce_in_fp32 = False), weights of narrow products as casts
- * alone (fp8_param_gather, fp4_param_gather), experts that drop no token. */
+ * alone (fp8_param_gather, fp4_param_gather), experts that drop no token. As FSDP everything is sharded
+ * (scripts/performance/utils/overrides.py); of chunks a stage has 20 at most (70B on 32 GB300). */
 #define BRIDGE                                                                                                         \
   .engine = true, .measured_narrow = true, .casts_alone = true, .dropless = true, .own_experts = true,                 \
   .dispatcher = ZP_DISPATCH_NODES, .sm90_attention = SM90_ATTENTION_2025, EAGER, .communicators = MEGATRON_GROUPS,     \
   .overlaps_tensor = true, .overlaps_data = true, .bucket_bytes = MCORE_BUCKET_BYTES / 2, .blocking_messages = true,   \
   .fused_loss = true, .stand_ins = true, .prints_allocator = true, .splits_heads = true, .weighs_gates = true,         \
-  .interleaves = true, .cuts_units = true
+  .interleaves = true, .cuts_units = true, .most_chunks = 20, .shards_all = true, .rebuilds_modules = true
 
 static const zp_software profiles[] = {
     {.name = "megatron-core",
@@ -66,6 +67,18 @@ static const zp_software profiles[] = {
          "alongside products, but with NVFP4, no recomputation (NVIDIA-NeMo/Megatron-Bridge scripts/performance/"
          "configs/llama: llama3_llm_pretrain.py, *_workload_base_configs.py; opened); tables count as layers where "
          "126 are divided over 32 chunks"},
+    {.name = "megatron-bridge-parts",
+     .trainer = ZP_TRAINER_MEGATRON,
+     BRIDGE,
+     .graphs = ZP_GRAPHS_PARTS,
+     .facts = "the same with CUDA graphs of attention, gate and what comes before the exchange "
+              "(../validate/expert_recipes.def: parts)"},
+    {.name = "megatron-bridge-gates",
+     .trainer = ZP_TRAINER_MEGATRON,
+     BRIDGE,
+     .graphs = ZP_GRAPHS_GATES,
+     .facts = "the same with CUDA graphs of the gate and what comes before the exchange "
+              "(../validate/expert_recipes.def: gates)"},
     {.name = "megatron-bridge-26.06",
      .trainer = ZP_TRAINER_MEGATRON,
      BRIDGE,

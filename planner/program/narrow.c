@@ -6,6 +6,8 @@
 
 #include <assert.h>
 #include <zplan/moves.h>
+#include <zplan/profile.h>
+#include <zplan/shard.h>
 #include <zplan/software.h>
 
 /* Values of one key of the plan block in one program. */
@@ -65,6 +67,28 @@ static const rule rules[] = {
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
+/* What some profiles of a program lack. */
+static bool shards_all(const zp_software *software, const zp_model *model) { return (void)model, software->shards_all; }
+static bool hides_exchange(const zp_software *software, const zp_model *model) {
+  return software->hides_exchange && zp_model_has_experts(model);
+}
+static const struct {
+  bool (*applies)(const zp_software *, const zp_model *);
+  rule rule;
+} of_profiles[] = {
+    /* scripts/performance/utils/overrides.py, _set_megatron_fsdp_overrides: optim_grads_params (Megatron-Bridge
+     * 067f987d; opened) */
+    {shards_all,
+     {ZP_TRAINER_MEGATRON, "zero", OF(zero), 3, BIT(0) | BIT(1) | BIT(3),
+      "its recipes shard the optimizer's state, or all of it as Megatron FSDP: ZeRO 1 or 3"}},
+    /* core/transformer/transformer_config.py, overlap_moe_expert_parallel_comm (Megatron-LM d98e8a64; opened) */
+    {hides_exchange,
+     {ZP_TRAINER_MEGATRON, "recompute", OF(recompute), ZP_RECOMPUTE_SELECTIVE,
+      BIT(ZP_RECOMPUTE_NONE) | BIT(ZP_RECOMPUTE_SELECTIVE),
+      "it recomputes no whole layers where it hides exchanges of experts"}},
+};
+enum { N_OF_PROFILES = sizeof of_profiles / sizeof *of_profiles };
+
 static zp_limit *limit_of(const rule *r, zp_constraints *c) { return (zp_limit *)(void *)((char *)c + r->offset); }
 
 /* Bits of the values that the limit allows. */
@@ -123,25 +147,30 @@ static void narrow_strategies(zp_arena *arena, const zp_spec *spec, zp_constrain
   }
 }
 
+static void apply(zp_arena *arena, const rule *r, zp_constraints *c, zp_narrowing *done) {
+  zp_limit *limit = limit_of(r, c);
+  unsigned wanted = allowed(r, limit), keep = wanted & r->keep;
+  if (keep == wanted) return;
+  if (keep) {
+    keep_values(arena, r, limit, keep);
+    zp_push(arena, &done->keys, r->key);
+    return;
+  }
+  zp_lacking lacking = {.key = r->key, .why = r->why, .span = limit->span, .other = find_other(r, wanted)};
+  zp_push(arena, &done->lacking, lacking);
+}
+
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   assert(spec->plan >= 0 && spec->plan < spec->plans.len);
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   narrow_strategies(arena, spec, c, &done);
-  for (int i = 0; i < N_RULES; i++) {
-    const rule *r = &rules[i];
-    if (r->trainer != spec->cluster.trainer) continue;
-    zp_limit *limit = limit_of(r, c);
-    unsigned wanted = allowed(r, limit), keep = wanted & r->keep;
-    if (keep == wanted) continue;
-    if (keep) {
-      keep_values(arena, r, limit, keep);
-      zp_push(arena, &done.keys, r->key);
-      continue;
-    }
-    zp_lacking lacking = {.key = r->key, .why = r->why, .span = limit->span, .other = find_other(r, wanted)};
-    zp_push(arena, &done.lacking, lacking);
-  }
+  for (int i = 0; i < N_RULES; i++)
+    if (rules[i].trainer == spec->cluster.trainer) apply(arena, &rules[i], c, &done);
+  for (int i = 0; spec->cluster.software && i < N_OF_PROFILES; i++)
+    if (of_profiles[i].rule.trainer == spec->cluster.trainer &&
+        of_profiles[i].applies(spec->cluster.software, spec->model))
+      apply(arena, &of_profiles[i].rule, c, &done);
   return done;
 }
 

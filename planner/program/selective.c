@@ -10,6 +10,7 @@
  * what arXiv 2205.05198 (section 5) recomputes is not stored in the first place. */
 #include "lower_internal.h"
 #include <zplan/constants.h>
+#include <zplan/profile.h>
 
 /* Is the tensor there when backward begins, or rebuilt by then? */
 static bool available(const zp_lowering *l, int tensor) {
@@ -134,18 +135,41 @@ static const zp_node *group_of(const zp_lowering *l, const zp_node *node) {
   return group;
 }
 
+static bool has_experts(const zp_graph *graph) {
+  for (int n = 0; n < graph->n_forward; n++)
+    if (zp_op_get_class(graph->nodes.data[n].op) == ZP_CLASS_GROUPED) return true;
+  return false;
+}
+
+/* Is output i what the modules `layernorm` and `moe_act` of Megatron-Core's --recompute-modules make: a norm, or an
+ * activation of experts, whose rows have slots? */
+static bool is_of_module(const zp_graph *graph, const zp_node *node, int i) {
+  const zp_fused *fused = node->fused;
+  int value = node->fused->out_value.data[i];
+  if (value < fused->n_in) return false;
+  zp_op op = fused->ops.data[value - fused->n_in].op;
+  if (op == ZP_OP_RMS_NORM || op == ZP_OP_LAYER_NORM) return true;
+  if (graph->tensors.data[node->out.data[i]].shape.rank != 4) return false;
+  for (int k = 0; k < fused->ops.len; k++)
+    if (fused->ops.data[k].op == ZP_OP_SILU) return true;
+  return false;
+}
+
 /* Later outputs of a group are chosen first: they are computed from the earlier ones, which then stay, or are rebuilt
  * before them. Groups come in the order of forward, and read nothing of later ones. */
 void zp_lower_select(zp_lowering *l) {
   l->rebuilt = ZP_NEW_ARRAY(l->scratch, bool, l->graph->tensors.len + 1);
   if (l->lowered->recompute != ZP_RECOMPUTE_SELECTIVE || !l->out->segment->is_repeat) return;
-  if (l->lowered->spec->cluster.software) return; /* mean other steps by the word: planner/cost/software prices them */
+  const zp_software *software = l->lowered->spec->cluster.software;
+  bool modules = software && software->rebuilds_modules && has_experts(l->graph);
+  if (software && !modules) return; /* mean other steps by the word: planner/cost/software prices them */
   for (int n = 0; n < l->graph->n_forward; n++) {
     const zp_node *node = group_of(l, &l->graph->nodes.data[n]);
     if (!node) continue;
     zp_node **again = ZP_NEW_ARRAY(l->scratch, zp_node *, node->out.len + 1);
     for (int i = node->out.len - 1; i >= 0; i--) {
       int tensor = node->out.data[i];
+      if (modules && !is_of_module(l->graph, node, i)) continue;
       if (!l->saved[tensor]) continue; /* views and aliases are not outputs of groups that own storage */
       again[i] = rebuild(l, node, i);
       if (!again[i]) continue;

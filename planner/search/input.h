@@ -17,6 +17,7 @@ typedef struct zp_search_input {
   zp_software_floor floor;        /* terms of the generated trainer that bound those of the program */
   bool wants_miss;                /* where nothing fits */
   unsigned without;               /* provers: zp_search_options */
+  int most_chunks;                /* of a stage */
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   const int64_t *pinned_cut;      /* the plan block's, in units, of all chunks of the model; NULL: any cut */

@@ -222,6 +222,15 @@ static const int64_t *pinned_cut(zp_arena *arena, const zp_spec *spec, int64_t n
   return cut;
 }
 
+/* Chunks of a stage: as many as the program's recipes have, or as the plan block names. */
+static int most_chunks(const zp_spec *spec, const zp_constraints *c) {
+  enum { SEARCHED = 8 };
+  const zp_software *software = spec->cluster.software;
+  double most = software && software->most_chunks ? software->most_chunks : SEARCHED;
+  if (c->chunks.set && (isfinite(c->chunks.high) || c->chunks.low > most)) most = fmax(most, c->chunks.high);
+  return (int)fmin(most, ZP_MOST_CHUNKS);
+}
+
 static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, const zp_machine *machine,
                                          const zp_search_options *options) {
   zp_search_input *in = ZP_NEW(arena, zp_search_input);
@@ -235,6 +244,7 @@ static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, c
   in->wants_miss = !(options && options->no_miss);
   in->without = options ? options->without : 0;
   for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
+  in->most_chunks = most_chunks(spec, in->constraints);
   in->pinned_cut = pinned_cut(arena, spec, in->n_units);
   if (!in->pinned_cut && zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
   in->splits = some_schedule_splits(in);

@@ -228,6 +228,33 @@ def check_saved(tally, folder):
         tally.check("activations on the host with " + name, ran.status == 3 and said in words(ran.err), ran.tail())
 
 
+def check_recipes(tally, folder):
+    """Megatron-Bridge's recipes: chunks beyond those that are searched elsewhere, ZeRO 1 or 3, no whole layers again where exchanges are hidden, and
+    `layernorm moe_act` of --recompute-modules."""
+    chunked = write(folder, "chunks", 'tensor = 1  pipeline = 2  data = 4  chunks = 12  schedule = "interleaved"  cut = "layer"', size=(256, 24, 4), batch=16)
+    for limit, least, most in (("chunks = 12", 12, 12), ("chunks in [10, 12]", 10, 12)):
+        for program in ("megatron", "megatron-bridge"):
+            plan = plan_of(chunked, "--for", program, "--set", limit, "--gap", "10%")
+            tally.check("%s for %s" % (limit, program), least <= plan.get("chunks", 0) <= most, str(plan.get("chunks", plan.get("error"))))
+    ran = harness.zplan(chunked, "--for", "megatron-bridge", "--set", "zero=2")
+    tally.check("ZeRO 2 of Megatron-Bridge", ran.status == 1 and "Z0627" in ran.err and "ZeRO 1 or 3" in words(ran.err), ran.tail())
+    path = os.path.join(folder, "modules.dz")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(EXPERTS % "dropless")
+    ran = harness.zplan(path, "--for", "megatron-bridge-26.06")
+    tally.check("whole layers again where exchanges are hidden", ran.status == 1 and "Z0627" in ran.err and "hides exchanges" in words(ran.err), ran.tail())
+    kept, step = {}, {}
+    for mode in ("none", "selective"):
+        plan = plan_of(path, "--for", "megatron-bridge", "--set", "recompute=" + mode, "--set", "memory <= 100%")
+        kept[mode], step[mode] = plan["stages"][3]["memory"]["saved"], plan["estimate"]["step_s"]
+    tokens, layers = 4096, 8
+    want = layers * 2 * (2 * tokens * 4096 + 2 * tokens * 14336)  # two norms, and the activation of two experts a token, in 16 bits
+    tally.check("norms and activations of experts", kept["none"] - kept["selective"] == want, "%d bytes less, %d wanted" % (kept["none"] - kept["selective"], want))
+    tally.check("what that takes", 1 < step["selective"] / step["none"] < 1.1, str(step))
+    script = harness.zplan("export", "megatron", path, "--for", "megatron-bridge", "--set", "recompute=selective").out
+    tally.check("modules of the export", "--recompute-modules layernorm moe_act" in script, script[-300:])
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -239,6 +266,7 @@ def main():
         check_offload(tally, folder)
         check_casts(tally, folder)
         check_saved(tally, folder)
+        check_recipes(tally, folder)
     return tally.finish()
 
 

@@ -154,10 +154,34 @@ def check_damage(folder):
         expect("damage", good_end, (answer.returncode, answer.stderr[:300], "".join(text)))
 
 
+# Model, stages, method, layers of every stage: what DeepSpeed 0.19.8 makes of a list of the embedding, the layers, and the last norm with the head
+# (tests/peers/cuts.py asks it again).
+CUTS = [("llama2-7b", 5, "uniform", [6, 7, 7, 7, 5]), ("llama2-7b", 5, "Parameters", [6, 7, 7, 6, 6]), ("llama2-7b", 7, "type:transformer", [5, 5, 5, 5, 4, 4, 4]),
+        ("gpt2-124m", 4, "type:Transformer|embed", [3, 4, 3, 2]), ("llama2-7b", 1, "uniform", None)]
+BAD_CUTS = [("type:transformer|Gate", "Z0689", "has `gate`"), ("profile", "Z0688", "not `profile`"), ("type:", "Z0688", "names no classes"),
+            ("parameters", "Z0689", "gives stage 0 of 4 no layers"), ("7", "Z0688", "no text")]
+
+
+def check_cuts(folder):
+    for model, stages, method, layers in CUTS:
+        answer = imported(folder, {"train_micro_batch_size_per_gpu": 1}, stages, model, "--", "pipeline.stages=%d" % stages, "pipeline.partition_method=" + method)
+        expect("cut %s" % method, block(answer.stdout, "plan launched").get("cut") == (str(layers) if layers else None), answer.stdout + answer.stderr)
+        expect("cut %s: a note" % method, ("list of modules that is Python" in answer.stderr) == (layers is not None), answer.stderr)
+    for method, code, words in BAD_CUTS:
+        answer = imported(folder, {"train_micro_batch_size_per_gpu": 1, "pipeline": {"stages": 4, "partition_method": method}}, 4, "gpt2-124m",
+                          *(["--", "pipeline.partition_method=7"] if method == "7" else []))
+        expect("cut %s refused" % method, answer.returncode == 1 and code in answer.stderr and words in answer.stderr, answer.stderr)
+    answer = imported(folder, {"train_micro_batch_size_per_gpu": 1}, 4, "gpt2-124m", "--", "pipeline.stages=4")
+    expect("cut: none is named", "where stages begin is Python" in answer.stderr and "cut" not in block(answer.stdout, "plan launched"), answer.stderr)
+    answer = imported(folder, {"train_micro_batch_size_per_gpu": 1}, 20, "gpt2-124m", "--", "pipeline.stages=20", "pipeline.partition_method=uniform")
+    expect("cut: more stages than modules", answer.returncode == 1 and "14 modules do not divide over 20 stages" in answer.stderr, answer.stderr)
+
+
 def main():
     require_zplan()
     with Scratch() as folder:
         check_published(folder)
+        check_cuts(folder)
         check_batches(folder)
         check_round_trip(folder)
         check_wrong(folder)

@@ -88,7 +88,7 @@ void config_look(config *d) { look_into(d, "", d->root, 0); }
 
 /* ---- values ---- */
 
-static const zp_json *value_at(const config *d, const char *path) {
+const zp_json *config_value(const config *d, const char *path) {
   const zp_json *value = d->root;
   while (value && *path) {
     size_t n = strcspn(path, ".");
@@ -99,10 +99,10 @@ static const zp_json *value_at(const config *d, const char *path) {
   return value;
 }
 
-bool config_has(const config *d, const char *path) { return value_at(d, path) != NULL; }
+bool config_has(const config *d, const char *path) { return config_value(d, path) != NULL; }
 
 int64_t config_int(config *d, const char *path, int64_t missing, int64_t least, int64_t most) {
-  const zp_json *value = value_at(d, path);
+  const zp_json *value = config_value(d, path);
   if (!value) return missing;
   double real = zp_json_real(value, -1e18);
   int64_t whole = zp_json_is_int(value)           ? zp_json_int(value, 0)
@@ -115,7 +115,7 @@ int64_t config_int(config *d, const char *path, int64_t missing, int64_t least, 
 }
 
 double config_real(config *d, const char *path, double missing, double least, double most) {
-  const zp_json *value = value_at(d, path);
+  const zp_json *value = config_value(d, path);
   if (!value) return missing;
   double real = zp_json_real(value, -1e300);
   if (real >= least && real <= most) return real;
@@ -125,7 +125,7 @@ double config_real(config *d, const char *path, double missing, double least, do
 }
 
 bool config_bool(config *d, const char *path, bool missing) {
-  const zp_json *value = value_at(d, path);
+  const zp_json *value = config_value(d, path);
   if (!value) return missing;
   if (zp_json_is_bool(value)) return zp_json_bool(value);
   launch_complain(d->l, config_at(d, path), "`%s` is %s, neither true nor false", path,
@@ -134,7 +134,7 @@ bool config_bool(config *d, const char *path, bool missing) {
 }
 
 const char *config_text(config *d, const char *path, const char *missing) {
-  const zp_json *value = value_at(d, path);
+  const zp_json *value = config_value(d, path);
   if (!value) return missing;
   const char *text = zp_json_string(value, NULL);
   if (text) return zp_strdup(d->l->arena, text);
@@ -143,7 +143,7 @@ const char *config_text(config *d, const char *path, const char *missing) {
 }
 
 const char *config_from(const config *d, const char *path) {
-  const zp_json *value = value_at(d, path);
+  const zp_json *value = config_value(d, path);
   return value ? zp_format(d->l->arena, "%s %s", path, zp_json_text(d->l->arena, value, false))
                : zp_format(d->l->arena, "%s, by default", path);
 }

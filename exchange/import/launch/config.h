@@ -33,6 +33,7 @@ void config_set(config *d, const char *path, const char *value);
 
 /* "auto" and null are as if the key were missing; what has another type or range is reported. */
 bool config_has(const config *d, const char *path);
+const zp_json *config_value(const config *d, const char *path); /* NULL: missing */
 int64_t config_int(config *d, const char *path, int64_t missing, int64_t least, int64_t most);
 double config_real(config *d, const char *path, double missing, double least, double most);
 bool config_bool(config *d, const char *path, bool missing);

@@ -5,7 +5,8 @@
 
 #include "config.h"
 
-void deepspeed_plan(config *d);  /* deepspeed_plan.c: ranks, batch, state */
-void deepspeed_train(config *d); /* deepspeed_train.c: precision, optimizer, learning rate, steps */
+void deepspeed_plan(config *d);                /* deepspeed_plan.c: ranks, batch, state */
+void deepspeed_cut(config *d, int64_t stages); /* deepspeed_cut.c: layers of every stage of a pipeline */
+void deepspeed_train(config *d);               /* deepspeed_train.c: precision, optimizer, learning rate, steps */
 
 #endif

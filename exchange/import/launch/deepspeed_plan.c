@@ -140,6 +140,7 @@ void deepspeed_plan(config *d) {
                                                   : "stages are Python: -- pipeline.stages=N says how many");
   launch_pin(l, "sequence", "false", NULL);
   if (pipeline > 1) launch_pin(l, "schedule", "\"1f1b\"", NULL);
+  if (pipeline > 1) deepspeed_cut(d, pipeline);
   pin_batch(d, tensor * pipeline);
   if (!launch_is_sound(l)) return;
   launch_pin_int(l, "zero", stage, config_from(d, "zero_optimization.stage"));

@@ -54,6 +54,19 @@ void launch_pin_int(launch *l, const char *key, int64_t value, const char *from)
   launch_pin(l, key, zp_format(l->arena, "%lld", (long long)value), from);
 }
 
+int64_t launch_layers(const launch *l) {
+  int64_t layers = 0;
+  for (int i = 0; i < l->words->units.len; i++) layers += l->words->units.data[i].layer;
+  return layers;
+}
+
+void launch_pin_cut(launch *l, const int64_t *layers, int64_t chunks, const char *from) {
+  assert(chunks >= 1);
+  zp_buf list = zp_buf_new(l->arena);
+  for (int64_t k = 0; k < chunks; k++) zp_buf_printf(&list, "%s%lld", k ? ", " : "[", (long long)layers[k]);
+  launch_pin(l, "cut", zp_format(l->arena, "%s]", list.data), from);
+}
+
 void launch_set(launch *l, const char *key, const char *value, const char *from) {
   launch_line line = {key, value, from, false};
   zp_push(l->arena, &l->train, line);

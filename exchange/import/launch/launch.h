@@ -61,6 +61,9 @@ void launch_pin(launch *l, const char *key, const char *value, const char *from)
 void launch_permit(launch *l, const char *key, const char *values, const char *from);
 void launch_pin_int(launch *l, const char *key, int64_t value, const char *from);
 void launch_set(launch *l, const char *key, const char *value, const char *from);
+int64_t launch_layers(const launch *l); /* of the model that the command line names; 0: it names none */
+/* Layers of every chunk of the model, in its order. */
+void launch_pin_cut(launch *l, const int64_t *layers, int64_t chunks, const char *from);
 /* The product of numbers from 0 on; INT64_MAX if it is larger. */
 int64_t launch_times(int64_t a, int64_t b);
 /* Shortest text that is the same double again, with a point or an exponent. Arena. */

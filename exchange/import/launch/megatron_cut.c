@@ -120,11 +120,7 @@ void megatron_pin_cut(megatron *m, int64_t pipeline, int64_t chunks) {
   const int64_t *layers = launch_is_sound(m->l) ? chunk_layers(m, pipeline, chunks) : NULL;
   if (!layers) return;
   int64_t all = 0;
-  zp_buf list = zp_buf_new(m->l->arena);
-  for (int64_t k = 0; k < pipeline * chunks; k++) {
-    zp_buf_printf(&list, "%s%lld", k ? ", " : "[", (long long)layers[k]);
-    all += layers[k];
-  }
+  for (int64_t k = 0; k < pipeline * chunks; k++) all += layers[k];
   const char *from = "stages of equal size";
   for (size_t i = sizeof says / sizeof *says; i-- > 0;)
     if (megatron_has(m, says[i])) from = megatron_from(m, says[i]);
@@ -132,5 +128,5 @@ void megatron_pin_cut(megatron *m, int64_t pipeline, int64_t chunks) {
     launch_complain(m->l, m->given[megatron_has(m, F_LAYOUT) ? F_LAYOUT : F_PIPELINE].at,
                     "the stages have %lld layers, --num-layers is %lld", (long long)all, (long long)m->l->model.layers);
   else
-    launch_pin(m->l, "cut", zp_format(m->l->arena, "%s]", list.data), from);
+    launch_pin_cut(m->l, layers, pipeline * chunks, from);
 }

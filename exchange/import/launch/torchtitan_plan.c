@@ -106,53 +106,6 @@ static void pin_batch(config *d, const degrees *n) {
 
 /* ---- pipeline ---- */
 
-static int64_t chunks_of(config *d, int64_t pipeline) {
-  launch *l = d->l;
-  const char *path = "parallelism.pipeline_parallel_layers_per_stage";
-  if (!config_has(d, path) || l->model.layers == 0) return 2; /* pipelining: two stages a rank */
-  int64_t size = config_int(d, path, 1, 1, MOST_RANKS);
-  int64_t units = l->model.layers + config_int(d, "parallelism.pipeline_parallel_first_stage_less_layers", 1, 0, 1000) +
-                  config_int(d, "parallelism.pipeline_parallel_last_stage_less_layers", 1, 0, 1000);
-  int64_t stages = (units + size - 1) / size;
-  if (stages % pipeline == 0) return stages / pipeline;
-  launch_complain(l, config_at(d, path), "%lld stages of %lld layers are no multiple of pipeline_parallel_degree %lld",
-                  (long long)stages, (long long)size, (long long)pipeline);
-  return 1;
-}
-
-/* torchtitan divides layers evenly, the first stages have one more where they do not divide, and the embedding and the
- * head count as so many layers of the first and the last stage. Where these numbers do not say it, the search cuts. */
-static void pin_cut(config *d, int64_t pipeline, int64_t chunks) {
-  launch *l = d->l;
-  const char *first_less = "parallelism.pipeline_parallel_first_stage_less_layers";
-  const char *last_less = "parallelism.pipeline_parallel_last_stage_less_layers";
-  int64_t stages = pipeline * chunks,
-          less[] = {config_int(d, first_less, 1, 0, 1000), config_int(d, last_less, 1, 0, 1000)};
-  int64_t units = l->model.layers + less[0] + less[1];
-  if (l->model.layers == 0 || config_has(d, "parallelism.module_fqns_per_model_part")) {
-    launch_pin(l, "cut", "\"layer\"", "the plan cuts stages between layers where it finds best");
-    return;
-  }
-  int64_t each = units / stages; /* at least */
-  for (int i = 0; i < 2; i++)
-    if (less[i] > each || each == 0) {
-      launch_complain(
-          l, config_at(d, i ? last_less : first_less),
-          "%lld layers less than the others in a stage of %lld, as %lld stages of %lld layers have at least",
-          (long long)less[i], (long long)each, (long long)stages, (long long)units);
-      return;
-    }
-  zp_buf list = zp_buf_new(l->arena);
-  for (int64_t s = 0; s < stages; s++) {
-    int64_t layers = each + (s < units % stages) - (s == 0 ? less[0] : 0) - (s == stages - 1 ? less[1] : 0);
-    zp_buf_printf(&list, "%s%lld", s ? ", " : "[", (long long)layers);
-  }
-  launch_pin(l, "cut", zp_format(l->arena, "%s]", list.data),
-             config_has(d, first_less)  ? config_from(d, first_less)
-             : config_has(d, last_less) ? config_from(d, last_less)
-                                        : "stages of equal size, embedding and head counted as a layer each");
-}
-
 static void pin_pipeline(config *d, int64_t pipeline) {
   launch *l = d->l;
   const char *path = "parallelism.pipeline_parallel_schedule", *name = config_text(d, path, "1F1B");
@@ -170,9 +123,7 @@ static void pin_pipeline(config *d, int64_t pipeline) {
   if (strcmp(name, "1F1B") != 0 && strcmp(name, "Interleaved1F1B") != 0)
     launch_note(l, "`%s` (%s) is not planned: %s is", path, name, several ? "Interleaved1F1B" : "1F1B");
   launch_pin(l, "schedule", several ? "\"interleaved\"" : "\"1f1b\"", config_from(d, path));
-  int64_t chunks = several ? chunks_of(d, pipeline) : 1;
-  if (several) launch_pin_int(l, "chunks", chunks, config_from(d, "parallelism.pipeline_parallel_layers_per_stage"));
-  pin_cut(d, pipeline, chunks);
+  torchtitan_cut(d, pipeline, several);
 }
 
 /* ---- state, recomputation ---- */

@@ -136,7 +136,8 @@ static void price_attention(pricer *p, zp_step *step) {
   double extra = p->software->separate_scores ? SCALE_MASK_KERNELS + HEAD_COPIES : 0;
   if (!fuses_softmax(p, &size)) extra += p->lowered->compute_bytes > 2 ? PLAIN_SOFTMAX_KERNELS : FLOAT_SOFTMAX_KERNELS;
   p->kernels += extra;
-  if (!grad || !p->selective) return;
+  bool modules = p->software->rebuilds_modules && p->experts; /* others than attention */
+  if (!grad || !p->selective || modules) return;
   step->cost_s += attention_s(p, &size);
   p->kernels += ATTENTION_KERNELS + extra;
 }
@@ -401,7 +402,7 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
     backward->cost_s += again.device_s;
     if (p->software->graphs == ZP_GRAPHS_NONE) p->kernels += again.kernels;
   }
-  if (p->software->replays_all && backward->n_recompute > 0) {
+  if (p->software->replays_all && !p->selective && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
     p->kernels += fmax(0, forward_kernels - backward->n_recompute);
   }

@@ -62,7 +62,7 @@ double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_var
 /* ---- flights.c ---- */
 /* What the chunks of the stages have in flight; flight[] is at least ZP_LEAST_FLIGHT, because a stage has one in flight
  * for all of its chunks. */
-#define ZP_LEAST_FLIGHT (1.0 / ZP_MOST_CHUNKS)
+#define ZP_LEAST_FLIGHT(in) (1.0 / (in)->most_chunks)
 const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *choice);
 /* The least and most of all stages alone. */
 const zp_flight_memo *zp_find_flight_extremes(zp_search_cache *s, const zp_choice *choice);

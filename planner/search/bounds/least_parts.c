@@ -417,7 +417,7 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
   const zp_alongside alongside = zp_find_alongside(s, point, zp_variant_of(s, point));
   const prices p = prices_here(s, point, all, &alongside);
   if (p.limit <= 0 || !every_part_has_room(all, s, &alongside)) return false;
-  if (c->pipeline * most_room(all, &p, (microbatches){ZP_LEAST_FLIGHT, 0}) < all->n * (1 - ZP_BOUND_SLACK))
+  if (c->pipeline * most_room(all, &p, (microbatches){ZP_LEAST_FLIGHT(s->in), 0}) < all->n * (1 - ZP_BOUND_SLACK))
     return false;
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
   if (!serve(all, &p, s, c, &wanted)) return false;

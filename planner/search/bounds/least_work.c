@@ -333,7 +333,7 @@ static bool have_too_little(const filling *f, double least_flight, double least_
 }
 
 static verdict judge_extremes(const filling *f, zp_least_ask ask) {
-  if (have_too_little(f, ZP_LEAST_FLIGHT, 0)) return TOO_LITTLE;
+  if (have_too_little(f, ZP_LEAST_FLIGHT(f->s->in), 0)) return TOO_LITTLE;
   const zp_flight_memo *flights = zp_find_flight_extremes(f->s, &f->point->choice);
   if (have_too_little(f, flights->least, flights->least_pending)) return TOO_LITTLE;
   int modes = ask == ZP_ASK_ROOM && flights->chunks == 1 ? f->point->n_modes : 1;

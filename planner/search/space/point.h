@@ -7,7 +7,7 @@
 #include <zplan/search_numbers.h>
 #include "variant.h"
 
-enum { ZP_MOST_CHUNKS = ZP_CUT_MOST_CHUNKS }; /* of a stage */
+enum { ZP_MOST_CHUNKS = ZP_CUT_MOST_CHUNKS }; /* of a stage; a search has at most in->most_chunks */
 
 /* What memory forces on stages that choose among modes (least_work.c). */
 typedef struct zp_least_work {

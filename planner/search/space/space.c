@@ -144,7 +144,7 @@ static void try_schedule(zp_search_progress *progress, const zp_point *procedure
 
 static void try_chunks(zp_search_progress *progress, const zp_point *procedures, zp_choice choice) {
   int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
-  int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
+  int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? progress->in->most_chunks : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
     if ((int64_t)choice.pipeline * chunks > (choice.fine ? progress->in->most_units : progress->in->n_units))

@@ -110,6 +110,12 @@ const char *zp_gpu_of_pci_device(int64_t device);
 /* ---- launches of other programs ---- */
 
 /* What the command line says besides the file. */
+/* What a pipeline of a model is cut between: an iteration of a repeat, which is a layer, or what stands between. */
+typedef struct zp_launch_unit {
+  bool layer;
+  int64_t parameters; /* that it reads: a table that the head shares counts in both */
+} zp_launch_unit;
+
 typedef struct zp_launch_words {
   zp_strings args;                /* after `--`: words of the other program */
   int64_t gpus;                   /* 0: the launch says how many */
@@ -118,6 +124,8 @@ typedef struct zp_launch_words {
   const char *node_from;          /* "--machine dgx-h100"; NULL: nobody named it */
   const char *model, *model_name; /* a .dz text, and its model; NULL: the launch says it */
   double dropout;                 /* of that model */
+  ZP_VEC(zp_launch_unit) units;   /* of that model, in order */
+  bool tied;                      /* its last unit reads a parameter of its first */
 } zp_launch_words;
 
 /* A launch of Megatron-LM: a script, or (path and text NULL) the words after `--` alone. A .dz file with a plan block

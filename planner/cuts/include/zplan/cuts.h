@@ -26,7 +26,7 @@ typedef enum zp_cut_pruning {
       ZP_CUT_RULE_COUNT
 } zp_cut_pruning;
 
-enum { ZP_CUT_MOST_CHUNKS = 8 }; /* of a stage */
+enum { ZP_CUT_MOST_CHUNKS = 20 }; /* of a stage */
 
 /* What the units of one chunk take: one micro-batch's actions, a message to the next chunk, and what follows the last
  * micro-batch on its stage (of several chunks: on the stage's last one). */

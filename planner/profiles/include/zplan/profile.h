@@ -59,6 +59,7 @@ struct zp_software {
   bool dropless;           /* experts take the tokens that come: nothing dropped, nothing padded */
   bool replays_all;        /* recomputation runs the whole forward part again, needed or not */
   bool selects_operations; /* "selective" recomputation keeps attention and every second product, replays the rest */
+  bool rebuilds_modules;   /* of models with experts "selective" recomputation rebuilds norms and their activations */
   bool measured_narrow;    /* its measured runs have such products, too: ranges of predicted times are of both */
   bool engine;             /* its products in 8 bits are Transformer Engine's */
   double narrow_heads; /* share of its attention's rate with heads of 64 columns, of models with experts; 0: cuDNN's */
@@ -95,6 +96,8 @@ struct zp_software {
   bool cuts_by_parameters;  /* stages have equal parameters, not equal layers */
   bool cuts_by_products;    /* stages have about equal matrix products, the head's included */
   bool interleaves;         /* it has the interleaved schedule: used where a row does not say, if it pays */
+  bool shards_all;          /* ZeRO 2 is not in its recipes: the optimizer's state is sharded, or everything */
+  int most_chunks;          /* of a stage, in its recipes; 0: 8 are searched */
   bool blocking_messages;   /* a stage waits for its messages between stages */
   bool scatter_gather;      /* messages cross the network in one piece a tensor rank */
   bool whole_gradients;     /* but those of backward do not */
