@@ -6,26 +6,27 @@
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[16 + 2 * ZP_STATE_COUNT] = {
-      zp_choice_ranks(a) - zp_choice_ranks(b),
-      a->tensor - b->tensor,
-      a->pipeline - b->pipeline,
-      a->data - b->data,
-      zp_context_ranks(a) - zp_context_ranks(b),
-      zp_expert_ranks(a) - zp_expert_ranks(b),
-      (zp_shard_ranks(a) - zp_shard_ranks(b)) * INT64_C(2000000000) + a->hpz - b->hpz,
-      a->zero - b->zero,
-      a->microbatch - b->microbatch,
-      (int64_t)a->recompute - (int64_t)b->recompute,
-      a->recompute_shard - b->recompute_shard,
-      (int64_t)a->schedule - (int64_t)b->schedule,
-      (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
-      (zp_loss_chunks(a) - zp_loss_chunks(b)) * 2 + a->compress - b->compress,
-      ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine,
-      (int64_t)a->context_by - (int64_t)b->context_by};
+  int64_t difference[17 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
+                                                 a->tensor - b->tensor,
+                                                 a->pipeline - b->pipeline,
+                                                 a->data - b->data,
+                                                 zp_context_ranks(a) - zp_context_ranks(b),
+                                                 zp_expert_ranks(a) - zp_expert_ranks(b),
+                                                 zp_shard_ranks(a) - zp_shard_ranks(b),
+                                                 a->zero - b->zero,
+                                                 a->microbatch - b->microbatch,
+                                                 (int64_t)a->recompute - (int64_t)b->recompute,
+                                                 a->recompute_shard - b->recompute_shard,
+                                                 (int64_t)a->schedule - (int64_t)b->schedule,
+                                                 (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
+                                                 (zp_loss_chunks(a) - zp_loss_chunks(b)) * 2 + a->compress -
+                                                     b->compress,
+                                                 ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine,
+                                                 (int64_t)a->context_by - (int64_t)b->context_by,
+                                                 a->hpz - b->hpz};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[16 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[17 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[17 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[18 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;

@@ -88,8 +88,7 @@ void zpr_sum_buckets(zpr *c) {
   if (moved) zpr_await_replicas(c);
 }
 
-/* This rank's part of the second copy of a bucket: in order, as many elements of all buckets before it as of this one.
- */
+/* Where this rank has its part of a bucket's second copy: equal parts of all buckets, in their order. */
 static char *hpz_part(zpr *c, const zpr_run *run, int64_t first) {
   int ranks = zpr_hpz_group(c).n;
   assert(c->program->hpz == ranks && run->stride % ranks == 0 && first % ranks == 0);

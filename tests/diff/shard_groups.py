@@ -173,6 +173,24 @@ def check_second_copies(tally, folder):
     tally.check("hpZ: a third less leaves the nodes", 0 < copied and 3 * copied == 2 * plain, "%d of %d" % (copied, plain))
 
 
+# ---- refusals ----
+
+REFUSED = (
+    (("--set", "zero=2", "--set", "hpz=2"), "that ZeRO 3 divides"),
+    (("--set", "zero=3", "--set", "hpz=3"), "outside the plan block's constraints"),  # of four ranks
+    (("--set", "zero=3", "--set", "hpz=2", "--set", "shard=2"), "without the constraint on `shard`"),
+    (("--cluster", "gpu", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
+    (("--cluster", "gpu", "--for", "fsdp", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
+)
+
+
+def check_refusals(tally):
+    for words, said in REFUSED:
+        ranks = () if "--cluster" in words else ("--ranks", "4")
+        done = harness.zplan("plan", os.path.join(HERE, "gpt.dz"), *ranks, "--set", "tensor=1", "--set", "pipeline=1", *words)
+        tally.check("refused: %s" % " ".join(words), done.status != 0 and said in " ".join(done.err.split()), done.err[-600:])
+
+
 # ---- checkpoints ----
 
 # Each goes on from the one before.
@@ -208,6 +226,7 @@ def checks(tally, folder):
     check_optimizers(tally, folder)
     check_bytes(tally, folder)
     check_second_copies(tally, folder)
+    check_refusals(tally)
     check_resume(tally, folder)
 
 

@@ -85,8 +85,8 @@ Test(moves, zero_3) {
   cr_expect(first.wait == ZP_WAIT_BY_UNIT && first.from == ZP_END_DATA_RANKS && first.to == ZP_END_DEVICE);
 }
 
-/* Of four data ranks two have a second copy between them: forward gathers over all and keeps half of it, backward
- * copies that half and gathers it over two. A rank sends 3 of 4 parts three times, one of them now one of 2. */
+/* Four data ranks, a second copy in groups of two: forward gathers over four and keeps a half, backward gathers the
+ * halves over two. */
 Test(moves, hpz) {
   zp_choice c = choice_of(1, 4, 3);
   const int64_t before = zp_program_traffic(program_of(&TINY, false, c, 8)).data;

@@ -45,6 +45,23 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
+/* Said of the plan block before anything is searched. */
+static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
+  const zp_constraints *plan = &spec->plans.data[spec->plan];
+  zp_trainer trainer = spec->cluster.trainer;
+  bool has = trainer == ZP_TRAINER_DEEPSPEED || (trainer == ZP_TRAINER_ZPLAN && spec->cluster.node.device.is_cpu);
+  if (!plan->hpz.set || zp_limit_allows(&plan->hpz, 1)) return (zp_move_objection){.why = NULL};
+  if (!has)
+    return (zp_move_objection){
+        plan->hpz.span,
+        zp_format(arena, "%s keeps no second copy of the parameters on GPUs", zp_trainer_title(trainer)),
+        "--for deepspeed plans `hpz` for DeepSpeed; or leave `hpz` out"};
+  if (!zp_limit_allows(&plan->zero, 3))
+    return (zp_move_objection){plan->hpz.span, "`hpz` keeps a second copy of the parameters that ZeRO 3 divides",
+                               "use `zero = 3`, or leave `hpz` out"};
+  return (zp_move_objection){.why = NULL};
+}
+
 const zp_move_strategy zp_hpz_copy = {
     .name = "hpZ",
     .applies = applies,
@@ -52,5 +69,6 @@ const zp_move_strategy zp_hpz_copy = {
     .explain = explain,
     .regions = regions,
     .refuses = refuses,
+    .objects = objects,
     .provides = 1u << ZP_MOVE_NEED_HPZ,
 };
