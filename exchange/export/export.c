@@ -169,15 +169,19 @@ void zp_export_comment(zp_buf *out, const char *text) {
   }
 }
 
-void zp_export_head(zp_buf *out, const zp_exporter *e, const char *version) {
+void zp_export_title(zp_buf *out, const zp_exporter *e, const char *program) {
   const zp_estimate *estimate = &e->plan->best.estimate;
   const zp_cluster *cluster = &e->spec->cluster;
-  zp_export_comment(out, zp_format(e->arena, "%s on %d x %s, for %s%s; made by zplan export %s.", e->spec->model->name,
-                                   e->plan->devices, cluster->node.device.name, e->program, version, e->word));
+  zp_export_comment(out, zp_format(e->arena, "%s on %d x %s, for %s; made by zplan export %s.", e->spec->model->name,
+                                   e->plan->devices, cluster->node.device.name, program, e->word));
   zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
   zp_export_comment(out, zp_format(e->arena, "zplan's estimates, %s: %s a step, at most %s on a device.",
                                    zp_trainer_phrase(e->arena, cluster), zp_show_seconds(e->arena, estimate->step_s),
                                    zp_show_bytes(e->arena, estimate->peak_bytes)));
+}
+
+void zp_export_head(zp_buf *out, const zp_exporter *e, const char *version) {
+  zp_export_title(out, e, zp_format(e->arena, "%s%s", e->program, version));
   zp_buf_printf(out, "#\n#   source %s\n", e->name);
 }
 

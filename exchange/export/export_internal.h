@@ -39,7 +39,9 @@ zp_recompute zp_export_recompute(zp_exporter *e);
 const char *zp_export_headline(const zp_exporter *e);
 /* Text as comment lines of at most 118 columns, each after "# ". */
 void zp_export_comment(zp_buf *out, const char *text);
-/* The comment on top: model, decisions, estimates, the file's name. version: after the program's name, " 0.3.0". */
+/* The comment on top: model, decisions, estimates. program: with its version. */
+void zp_export_title(zp_buf *out, const zp_exporter *e, const char *program);
+/* That of a shell file, which says how to read it. version: after the program's name, " 0.3.0". */
 void zp_export_head(zp_buf *out, const zp_exporter *e, const char *version);
 void zp_export_differences(zp_buf *out, const zp_exporter *e); /* the notes so far as a comment; none: nothing */
 /* Bytes of an element of summed gradients in the plan. */

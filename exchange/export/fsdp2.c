@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as a Python script that trains with PyTorch's fully_shard. The script is fsdp2_script.py.in with the plan's
- * constants after its mark; fsdp2_*.c have these. */
+ * constants and the model's modules after their marks; fsdp2_*.c have the constants. */
 #include "fsdp2.h"
 
 #include <zplan/quote.h>
 
 #include <assert.h>
 
-/* A row for every line of fsdp2_script.py.in. */
+/* A row for every line of fsdp2_*.py.in. */
 static const char *const script[] = {
 #include "fsdp2_script_lines.h"
+};
+static const char *const gpt2[] = {
+#include "fsdp2_gpt2_lines.h"
+};
+static const char *const llama[] = {
+#include "fsdp2_llama_lines.h"
 };
 
 void zp_fsdp2_put_words(zp_fsdp2 *f, const char *name, const char *words) {
@@ -33,19 +39,8 @@ void zp_fsdp2_put_text(zp_fsdp2 *f, const char *name, const char *value) {
   zp_fsdp2_put_words(f, name, zp_quote_json(f->e->arena, value));
 }
 
-static void put_head(zp_buf *out, const zp_exporter *e) {
-  const zp_estimate *estimate = &e->plan->best.estimate;
-  zp_export_comment(out,
-                    zp_format(e->arena, "%s on %d x %s, for PyTorch " ZP_FSDP2_VERSION "; made by zplan export fsdp2.",
-                              e->spec->model->name, e->plan->devices, e->spec->cluster.node.device.name));
-  zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
-  zp_export_comment(out, zp_format(e->arena, "zplan's estimates, %s: %s a step, at most %s on a device.",
-                                   zp_trainer_phrase(e->arena, &e->spec->cluster),
-                                   zp_show_seconds(e->arena, estimate->step_s),
-                                   zp_show_bytes(e->arena, estimate->peak_bytes)));
-  zp_buf_printf(out, "#\n#   torchrun ... %s [--weights model.safetensors] [--data FILES] [--save FILE] [--compile]\n",
-                e->name);
-  zp_export_differences(out, e);
+static void put_lines(zp_buf *out, const char *const *line, size_t n) {
+  for (size_t i = 0; i < n; i++) zp_buf_puts(out, line[i]);
 }
 
 void zp_export_fsdp2(zp_exporter *e) {
@@ -57,15 +52,21 @@ void zp_export_fsdp2(zp_exporter *e) {
   zp_fsdp2_train(&f);
   zp_export_note(e, "every rank makes the whole model in host memory before it keeps its share");
   zp_buf out = zp_buf_new(e->arena);
-  put_head(&out, e);
+  zp_export_title(&out, e, "PyTorch " ZP_FSDP2_VERSION);
+  zp_buf_printf(&out, "#\n#   torchrun ... %s [--weights model.safetensors] [--data FILES] [--save FILE] [--compile]\n",
+                e->name);
+  zp_export_differences(&out, e);
   zp_buf_puts(&out, "\n");
-  bool placed = false;
+  int marks = 0;
   for (size_t i = 0; i < sizeof script / sizeof *script; i++) {
+    bool plan = strcmp(script[i], "# ---- the plan ----\n") == 0;
+    bool model = strcmp(script[i], "# ---- the model, with the plan's names ----\n") == 0;
     zp_buf_puts(&out, script[i]);
-    if (strcmp(script[i], "# ---- the plan ----\n") != 0) continue;
-    zp_buf_puts(&out, f.out.data);
-    placed = true;
+    marks += plan || model;
+    if (plan) zp_buf_puts(&out, f.out.data);
+    if (model && f.gpt->rms_norm) put_lines(&out, llama, sizeof llama / sizeof *llama);
+    if (model && !f.gpt->rms_norm) put_lines(&out, gpt2, sizeof gpt2 / sizeof *gpt2);
   }
-  assert(placed && "the script has no place for the plan");
+  assert(marks == 2 && "the script has no place for the plan or the model");
   e->result->text = out.data;
 }

@@ -22,7 +22,7 @@ void zp_fsdp2_put_text(zp_fsdp2 *f, const char *name, const char *value);
 void zp_fsdp2_put_words(zp_fsdp2 *f, const char *name, const char *words);
 
 /* Each writes its constants and refuses what the script cannot do. */
-bool zp_fsdp2_model(zp_fsdp2 *f); /* fsdp2_model.c: false when the model is no GPT-2 */
+bool zp_fsdp2_model(zp_fsdp2 *f); /* fsdp2_model.c: false when it is none of the script's */
 void zp_fsdp2_plan(zp_fsdp2 *f);  /* fsdp2_plan.c: mesh, batch, recomputation, offloading */
 void zp_fsdp2_train(zp_fsdp2 *f); /* fsdp2_train.c: precision, optimizer, learning rate, data */
 

@@ -6,10 +6,7 @@
 static void check_axes(zp_exporter *e) {
   const zp_choice *c = e->choice;
   if (c->tensor > 1)
-    zp_export_refuse(e, "--set tensor=1",
-                     "tensor %d: GPT-2 has queries, keys and values in one matrix, which parallelize_module would cut "
-                     "between them",
-                     c->tensor);
+    zp_export_refuse(e, "--set tensor=1", "tensor %d: the script's ranks have whole layers", c->tensor);
   if (c->pipeline > 1) zp_export_refuse(e, "--set pipeline=1", "pipeline %d: the script has no stages", c->pipeline);
   if (zp_context_ranks(c) > 1)
     zp_export_refuse(e, "--set context=1", "context %d: the script's ranks have whole samples", c->context);

@@ -85,8 +85,10 @@ static const zp_software profiles[] = {
      .graphs = ZP_GRAPHS_WHOLE,
      .hides_exchange = true,
      .one_kernel = true,
+     .narrow_attention = true,
      .facts = "the same with what its recipes of experts in MXFP8 have from release 26.06 on: CUDA graphs of whole "
-              "iterations, exchanges alongside another micro-batch, one kernel for the products of all experts "
+              "iterations, exchanges alongside another micro-batch, one kernel for the products of all experts, "
+              "attention in 8 bits "
               "(../validate/expert_recipes.def)"},
     {.name = "megatron-core-serial",
      .source_words = {"Megatron-Core without overlap"},

@@ -123,6 +123,41 @@ def check_experts(tally, folder):
                     ("--moe-flex-dispatcher-backend" in script) == (flags[1] is not None), script[-200:])
 
 
+BRIDGE_ROW = """source_file,release,kind,model,system,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,tflops_gpu
+mb_summary.md,%s NeMo Container,Pre-Training Performance,Qwen3_30B_a3B,DGX-GB200,8,MXFP8,512,4,4096,,1,1,1,n/a,8,,39936,923
+"""
+BRIDGE = """use std.nn
+use std.models
+use std.hw
+model measured(V = 151936, S = 4096, d = 2048) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param embed_tokens: [V, d]
+  param lm_head: [V, d]
+  x = embedding(tokens, embed_tokens)
+  repeat layers in 0..48 { x = qwen3_moe_layer(x, heads = 32, kv_heads = 4, head = 128, experts = 128, top_k = 8, ff = 768, capacity = dropless) }
+  norm = rms_norm(x)
+  output loss = cross_entropy(matmul(norm, transpose(lm_head)), labels)
+}
+cluster c { nodes = 1  node = std.hw.nvl72(devices = 8 * std.hw.gb200) }
+train { model = measured  batch = 512  steps = 1  precision = "mixed_mxfp8"  optimizer = adam(lr = 1e-4)  clip = 1.0 }
+plan { tensor = 1  pipeline = 1  data = 8  expert = 8  zero = 1  microbatch = 4  recompute = "none"  memory <= 100%% }
+"""
+
+
+def check_bridge(tally, folder):
+    """The profiles of Megatron-Bridge's recipes: a model with experts takes in `plan` what `validate` predicts for its row."""
+    table, path = os.path.join(folder, "bridge.csv"), os.path.join(folder, "bridge.dz")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(BRIDGE.replace("%%", "%"))
+    for release, profile in (("26.08", "megatron-bridge-26.06"), ("25.11", "megatron-bridge-gates")):
+        with open(table, "w", encoding="utf-8") as file:
+            file.write(BRIDGE_ROW % release)
+        want = json.loads(harness.zplan("validate", "--json", table).out)["rows"][0].get("predicted_s") or 0
+        got = plan_of(path, "--for", profile).get("estimate", {}).get("step_s", 0)
+        tally.check("recipe of %s: plan and validate" % release, want > 0 and abs(got / want - 1) < 1e-9, "%.9g s, validate %.9g s" % (got, want))
+
+
 def words(text):
     return " ".join(text.split())
 
@@ -266,6 +301,7 @@ def main():
         check_offload(tally, folder)
         check_casts(tally, folder)
         check_saved(tally, folder)
+        check_bridge(tally, folder)
         check_recipes(tally, folder)
     return tally.finish()
 

@@ -37,8 +37,11 @@ class Script:
         return scope[name]
 
     def parameters(self):
-        """Parameters of the GPT-2 that the constants describe."""
+        """Parameters of the GPT-2 or Llama that the constants describe."""
         c = self.constants
         d, ff = c["WIDTH"], c["MLP_WIDTH"]
+        if "KV_HEADS" in c:
+            layer = 2 * d + 2 * d * c["HEAD_WIDTH"] * (c["HEADS"] + c["KV_HEADS"]) + 3 * d * ff
+            return (1 if c["TIED"] else 2) * c["VOCABULARY"] * d + c["LAYERS"] * layer + d
         layer = 4 * d + (d * 3 * d + 3 * d) + (d * d + d) + (d * ff + ff) + (ff * d + d)
         return (c["VOCABULARY"] + c["POSITIONS"]) * d + c["LAYERS"] * layer + 2 * d

@@ -69,6 +69,7 @@ SCRIPTS = (
     ("groups", [HERE + "/golden/gpt2.dz", "--gpus", "16", *sets("tensor=1 pipeline=1 data=16 zero=3 shard=8 microbatch=4 recompute=full recompute_layers=5")]),
     ("host", [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=3 microbatch=8 recompute=none offload[optimizer]=cpu "
                                               "offload[gradients]=cpu offload[params]=cpu precision=fp32")]),
+    ("llama", [HERE + "/golden/llama3_8b.dz", "--gpus", "16", *sets("tensor=1 pipeline=1 data=16 zero=3 microbatch=1 recompute=full")]),
 )
 CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
 
@@ -105,6 +106,7 @@ GOLDEN = [
     ("pipeline.deepspeed.json", ["export", "deepspeed", *PIPELINE]),
     ("llama3_8b.torchtitan.sh", ["export", "torchtitan", HERE + "/golden/llama3_8b.dz", "--gpus", "64", *sets("tensor=4 pipeline=2 data=8 schedule=1f1b recompute=full zero=2 microbatch=1 cut=layer")]),
     ("gpt2.fsdp2.py", ["export", "fsdp2", *SCRIPTS[2][1]]),
+    ("llama3_8b.fsdp2.py", ["export", "fsdp2", *SCRIPTS[4][1]]),
     ("gpt1t.sbatch", ["export", "slurm", *GPT1T]),
     ("gpt2_cpu.sbatch", ["export", "slurm", *CPU]),
 ]
@@ -249,11 +251,18 @@ def check_deepspeed(name, plan, path):
     expect(name + " optimizer", (config["optimizer"]["type"] == "OneBitAdam") == plan["compress"])
 
 
-# What golden/gpt2.dz says of the training.
+# What golden/gpt2.dz and llama3_8b.dz say of the training, and of the model.
 SCRIPT_TRAINS = {"STEPS": 10000, "BATCH": 256, "OPTIMIZER": "AdamW", "LR": 3e-4, "BETAS": (0.9, 0.95), "EPS": 1e-8, "WEIGHT_DECAY": 0.1, "DECAY_ALL": False,
-                 "CLIP": 1.0, "SCHEDULE": "cosine", "WARMUP": 500, "FALL_BEGIN": 500, "FALL_END": 10000, "MIN_LR": 3e-5, "SEED": 0, "DROPOUT": 0.1,
-                 "ATTENTION_DROPOUT": 0.0, "NORM_EPS": 1e-5, "ACTIVATION": "gelu_tanh", "DATA": None, "DATA_IS_TEXT": False,
-                 "VOCABULARY": 50257, "POSITIONS": 1024, "LAYERS": 12, "WIDTH": 768, "HEADS": 12, "MLP_WIDTH": 3072}
+                 "CLIP": 1.0, "SCHEDULE": "cosine", "WARMUP": 500, "FALL_BEGIN": 500, "FALL_END": 10000, "MIN_LR": 3e-5, "SEED": 0,
+                 "NORM_EPS": 1e-5, "DATA_IS_TEXT": False}
+SCRIPT_MODELS = {
+    "gpt2": {"DROPOUT": 0.1, "ATTENTION_DROPOUT": 0.0, "ACTIVATION": "gelu_tanh", "DATA": None, "VOCABULARY": 50257, "POSITIONS": 1024, "LAYERS": 12, "WIDTH": 768,
+             "HEADS": 12, "MLP_WIDTH": 3072},
+    "llama": {"THETA": 5e5, "TIED": False, "VOCABULARY": 128256, "LAYERS": 32, "WIDTH": 4096, "HEADS": 32, "KV_HEADS": 8, "HEAD_WIDTH": 128, "MLP_WIDTH": 14336}}
+GPT2_DEVIATIONS = {"wte": 0.02, "wpe": 0.02, "h.{}.attn.c_attn.weight": 0.02, "h.{}.attn.c_proj.weight": 0.02 / math.sqrt(24),
+                   "h.{}.mlp.c_fc.weight": 0.02, "h.{}.mlp.c_proj.weight": 0.02 / math.sqrt(24)}
+LLAMA_DEVIATIONS = {name: 0.02 for name in ("embed_tokens", "lm_head", *("layers.{}.self_attn.%s_proj.weight" % part for part in "qkvo"),
+                                            *("layers.{}.mlp.%s_proj.weight" % part for part in ("gate", "up", "down")))}
 
 
 def check_fsdp2(name, plan, path):
@@ -272,10 +281,11 @@ def check_fsdp2(name, plan, path):
     expect(name + " recomputation", c["RECOMPUTED_LAYERS"] == layers, "%d %s" % (c["RECOMPUTED_LAYERS"], layers))
     expect(name + " offloading", c["OFFLOAD"] == bool(plan["offload"]), str(plan["offload"]))
     expect(name + " precision", c["PRECISION"] == ("fp32" if plan["offload"] else "mixed_bf16"))
-    wrong = {key: c.get(key) for key, value in SCRIPT_TRAINS.items() if c.get(key, key) != value}
+    llama = "KV_HEADS" in c
+    wanted = {**SCRIPT_TRAINS, **SCRIPT_MODELS["llama" if llama else "gpt2"]}
+    wrong = {key: c.get(key) for key, value in wanted.items() if c.get(key, key) != value}
     expect(name + " training", not wrong, str(wrong))
-    deviations = {"wte": 0.02, "wpe": 0.02, "h.{}.attn.c_attn.weight": 0.02, "h.{}.attn.c_proj.weight": 0.02 / math.sqrt(24),
-                  "h.{}.mlp.c_fc.weight": 0.02, "h.{}.mlp.c_proj.weight": 0.02 / math.sqrt(24)}
+    deviations = LLAMA_DEVIATIONS if llama else GPT2_DEVIATIONS
     expect(name + " initial values", c["INITIAL_STD"].keys() == deviations.keys() and
            all(math.isclose(c["INITIAL_STD"][key], value, rel_tol=1e-12) for key, value in deviations.items()), str(c["INITIAL_STD"]))
 
@@ -525,7 +535,7 @@ def refused_scripts(folder):
     gpt2 = HERE + "/golden/gpt2.dz"
     one = sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=8")
     for name, args, words in (
-            ("tensor", [gpt2, *sets("tensor=2 pipeline=1 zero=2 microbatch=8")], ("tensor 2: GPT-2 has queries, keys and values in one matrix", "--set tensor=1")),
+            ("tensor", [gpt2, *sets("tensor=2 pipeline=1 zero=2 microbatch=8")], ("tensor 2: the script's ranks have whole layers", "--set tensor=1")),
             ("pipeline", [gpt2, *sets("tensor=1 pipeline=2 zero=1 microbatch=8 cut=layer")], ("pipeline 2: the script has no stages", "ZeRO 1")),
             ("context", [gpt2, *sets("tensor=1 pipeline=1 context=2 zero=2 microbatch=8 recompute=none")], ("context 2",)),
             ("one class on the host", [gpt2, *one, "--set", "offload[optimizer]=cpu"], ("optimizer on host: CPUOffloadPolicy moves",)),
@@ -534,7 +544,10 @@ def refused_scripts(folder):
             ("average", [gpt2, *one, "--set", "ema=0.999"], ("ema = 0.999",)),
             ("data", [gpt2, *one, "--set", 'data=lines("%s/README.md")' % ROOT], ("data lines(...)",)),
             ("order", [gpt2, *one, "--set", 'data=text("%s/README.md", order = "shuffled", seed = 1)' % ROOT], ("shuffled",)),
-            ("llama", LLAMA, ("`llama` is not GPT-2, the model of the script: RMS norm", "Z0682")),
+            ("llama", LLAMA, ("tensor 2", "pipeline 2", "ZeRO 1")),
+            ("experts", [HERE + "/golden/mixtral_8x7b.dz", "--gpus", "64", *sets("tensor=1 pipeline=1 zero=3 microbatch=1")], ("is not Llama as in the script: experts", "Z0682")),
+            ("biases", [HERE + "/golden/qwen2_0_5b.dz", *one], ("Llama has no parameter `layers.{}.self_attn.q_proj.bias`", "Z0682")),
+            ("bert", [HERE + "/golden/bert_base.dz", *one], ("is neither GPT-2 nor Llama", "Z0682")),
             ("cpu", CPU, ("has CPU devices",))):
         refused("script: " + name, ["export", "fsdp2", *args], 1, *words)
     with open(gpt2, encoding="utf-8") as file:

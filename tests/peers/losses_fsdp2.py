@@ -12,6 +12,10 @@ from training import harness
 
 # name, ZeRO, ranks, further settings; the groups accumulate over two micro-batches, too
 LAYOUTS = (("ZeRO 2", 2, 2, {}), ("ZeRO 3, recomputed", 3, 2, {"recompute": "full"}), ("HSDP", 3, 4, {"shard": 2, "batch": 8}))
+# Six heads share two of keys and values.
+OF_LLAMA = (("Llama, ZeRO 3, recomputed", 3, 2, {"recompute": "full", "file": training.LLAMA}),
+            ("Llama, HSDP", 3, 4, {"shard": 2, "batch": 8, "file": training.LLAMA}),
+            ("Llama, ZeRO 2", 2, 2, {"file": training.LLAMA}))
 
 
 def train(script, ranks, *words):
@@ -27,7 +31,7 @@ def train(script, ranks, *words):
 def check_layout(tally, folder, weights, layout):
     """The saved weights, or None."""
     name, zero, ranks, more = layout
-    saved = os.path.join(folder, "saved-%d-%d.safetensors" % (zero, ranks))
+    saved = os.path.join(folder, "saved-%s.safetensors" % name.replace(" ", "-"))
     script = training.export(tally, folder, "fsdp2", zero, "py", ranks, **more)
     want = training.zplan_losses(tally, folder, zero, ranks, **more)
     if not script or not want:
@@ -61,6 +65,10 @@ def main():
             results = [check_layout(tally, folder, weights, layout) for layout in LAYOUTS]
             if results[0]:
                 check_saved(tally, weights, *results[0])
+        weights = training.initial_weights(tally, folder, training.LLAMA)
+        results = [weights and check_layout(tally, folder, weights, layout) for layout in OF_LLAMA]
+        if results[0]:
+            check_saved(tally, weights, *results[0])
     sys.exit(tally.finish())
 
 

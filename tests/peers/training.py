@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training for zplan and for the programs that its plans are exported for: GPT-2 of two layers in f32, 20 steps on two data
+"""One training for zplan and for the programs that its plans are exported for: GPT-2, or Llama, of two layers in f32, 20 steps on two data
 ranks. zplan trains it on CPU ranks; the same decisions are exported for two GPUs."""
 import os
 import sys
@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
 
 TORCH = os.path.join(os.path.dirname(HERE), "torch")
-FILE, TEXT = os.path.join(TORCH, "gpt2.dz"), os.path.join(TORCH, "text.txt")
+FILE, LLAMA, TEXT = os.path.join(TORCH, "gpt2.dz"), os.path.join(TORCH, "llama.dz"), os.path.join(TORCH, "text.txt")
 RANKS, STEPS, HEADS = 2, 20, 4
 BOUND = 1e-5
 # A matrix of the MLP has 147,456 elements: more than the 100,000 below which DeepSpeed's ZeRO 3 leaves a parameter whole.
@@ -21,17 +21,17 @@ def settings(zero, ranks=RANKS, **more):
     return [word for key, value in pinned.items() for word in ("--set", "%s=%s" % (key, value))]
 
 
-def zplan_run(folder, zero, steps, ranks=RANKS, **more):
+def zplan_run(folder, zero, steps, ranks=RANKS, file=FILE, **more):
     """(outcome, log, checkpoints)"""
-    name = "%d-%d-%d" % (zero, ranks, steps)
+    name = "%s-%d-%d-%d" % (os.path.basename(file), zero, ranks, steps)
     log, checkpoints = os.path.join(folder, "log-%s.jsonl" % name), os.path.join(folder, "ck-" + name)
-    outcome = harness.zplan("run", FILE, "--ranks", ranks, *settings(zero, ranks, **more), "--steps", steps, "--overwrite", "--log", log, "-o",
+    outcome = harness.zplan("run", file, "--ranks", ranks, *settings(zero, ranks, **more), "--steps", steps, "--overwrite", "--log", log, "-o",
                             os.path.join(folder, "tree-" + name), "--", "--checkpoint", checkpoints)
     return outcome, log, checkpoints
 
 
-def initial_weights(tally, folder):
-    outcome, _, checkpoints = zplan_run(folder, 0, 0)
+def initial_weights(tally, folder, file=FILE):
+    outcome, _, checkpoints = zplan_run(folder, 0, 0, file=file)
     if not tally.check("weights at the start", outcome.status == 0, outcome.tail()):
         return None
     return os.path.join(harness.step_folder(checkpoints, 0), "model.safetensors")
@@ -46,9 +46,9 @@ def zplan_losses(tally, folder, zero, ranks=RANKS, **more):
     return [step["loss"] for step in steps], [step["grad_norm"] for step in steps]
 
 
-def export(tally, folder, program, zero, ending, ranks=RANKS, **more):
-    path = os.path.join(folder, "zero%d-%d.%s" % (zero, ranks, ending))
-    outcome = harness.zplan("export", program, FILE, "--machine", "dgx-a100", "--gpus", ranks, *settings(zero, ranks, **more), "-o", path)
+def export(tally, folder, program, zero, ending, ranks=RANKS, file=FILE, **more):
+    path = os.path.join(folder, "%s-zero%d-%d.%s" % (os.path.basename(file), zero, ranks, ending))
+    outcome = harness.zplan("export", program, file, "--machine", "dgx-a100", "--gpus", ranks, *settings(zero, ranks, **more), "-o", path)
     return path if tally.check("export %s of ZeRO %d for %d ranks" % (program, zero, ranks), outcome.status == 0, outcome.tail()) else None
 
 

@@ -253,7 +253,8 @@ static void price_step(pricer *p, zp_step *step) {
   bool separate_loss = (p->software->separate_rows && !p->software->fused_loss) || p->software->separate_loss;
   if (separate_loss && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
   if (step->op == ZP_OP_CE_GRAD) step->cost_s += moved_logits_s(p, step);
-  if (attention && p->experts && p->software->narrow_attention) narrow_attention(p, step);
+  if (attention && p->experts && p->software->narrow_attention && p->software->product_rate > 0)
+    narrow_attention(p, step);
   zp_layer_cost more = zp_software_core_step(p->lowered, p->machine, p->graph, p->software, step, p->experts);
   step->cost_s += more.device_s;
   p->kernels += more.kernels;

@@ -32,14 +32,14 @@ from torch.utils.checkpoint import checkpoint
 
 # ---- the plan ----
 VOCABULARY = 50257
-POSITIONS = 1024
 SEQUENCE = 1024
 LAYERS = 12
 WIDTH = 768
 HEADS = 12
 MLP_WIDTH = 3072
-ACTIVATION = "gelu_tanh"
 NORM_EPS = 1e-05
+POSITIONS = 1024
+ACTIVATION = "gelu_tanh"
 DROPOUT = 0.1
 ATTENTION_DROPOUT = 0
 INITIAL_STD = {
@@ -101,7 +101,7 @@ class Layer(nn.Module):
         return checkpoint(self.branches, x, use_reentrant=False) if self.recompute else self.branches(x)
 
 
-class GPT2(nn.Module):
+class Model(nn.Module):
     """Gives the mean loss of its samples. The head is the table of tokens."""
 
     def __init__(self):
@@ -116,6 +116,9 @@ class GPT2(nn.Module):
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
 
+    def stack(self):
+        return self.h
+
     def forward(self, tokens, labels):
         x = F.dropout(F.embedding(tokens, self.wte) + self.wpe[:SEQUENCE], DROPOUT)
         for layer in self.h:
@@ -127,14 +130,14 @@ class GPT2(nn.Module):
 def build(arguments, device):
     """The model, divided over the mesh layer by layer. ZeRO 3 gathers a layer again for its backward pass."""
     torch.manual_seed(SEED)  # the same values on every rank, which then keeps its share
-    model = GPT2()
+    model = Model()
     if arguments.weights:
         model.load_state_dict(load_file(arguments.weights))
     mesh = init_device_mesh(device.type, (REPLICATE, SHARD), mesh_dim_names=("replicate", "shard"))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if PRECISION == "mixed_bf16" else MixedPrecisionPolicy()
     options = {"mesh": mesh if REPLICATE > 1 else mesh["shard"], "mp_policy": mixed,
                "offload_policy": CPUOffloadPolicy() if OFFLOAD else OffloadPolicy()}
-    for layer in model.h:
+    for layer in model.stack():
         if arguments.compile:
             layer.compile()
         fully_shard(layer, reshard_after_forward=ZERO == 3, **options)
