@@ -12,6 +12,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
   if (zp_context_ranks(c) > 1) zp_json_set_int(o, "context", c->context);
   zp_json_set_int(o, "expert", zp_expert_ranks(c));
   if (c->shard > 0) zp_json_set_int(o, "shard", c->shard);
+  if (c->hpz > 0) zp_json_set_int(o, "hpz", c->hpz);
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_int(o, "loss_chunks", zp_loss_chunks(c));

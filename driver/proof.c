@@ -32,12 +32,12 @@ static zp_strings find(const zp_run_state *run, zp_arena *arena, const zp_plan *
 
 /* "tensor=2 pipeline=4 ...": what brings somebody else to the same plan, or away from it. */
 static const char *settings_of(zp_arena *arena, const zp_choice *c) {
-  return zp_format(arena,
-                   "tensor=%d pipeline=%d data=%d context=%d zero=%d%s microbatch=%lld schedule=%s recompute=%s%s",
-                   c->tensor, c->pipeline, zp_replicas(c), zp_context_ranks(c), c->zero,
-                   c->shard > 0 ? zp_format(arena, " shard=%d", c->shard) : "", (long long)c->microbatch,
-                   zp_schedule_name(c->schedule), zp_stage_mode_name(zp_choice_mode(c, 0)),
-                   zp_choice_has_modes(c) ? " (other stages or layers differ)" : "");
+  return zp_format(
+      arena, "tensor=%d pipeline=%d data=%d context=%d zero=%d%s%s microbatch=%lld schedule=%s recompute=%s%s",
+      c->tensor, c->pipeline, zp_replicas(c), zp_context_ranks(c), c->zero,
+      c->shard > 0 ? zp_format(arena, " shard=%d", c->shard) : "",
+      c->hpz > 0 ? zp_format(arena, " hpz=%d", c->hpz) : "", (long long)c->microbatch, zp_schedule_name(c->schedule),
+      zp_stage_mode_name(zp_choice_mode(c, 0)), zp_choice_has_modes(c) ? " (other stages or layers differ)" : "");
 }
 
 static void say(zp_run_state *run, const zp_plan *plan, const zp_strings *findings, const char *title) {

@@ -27,7 +27,9 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
   const char *context = zp_context_ranks(c) > 1 ? zp_format(arena, "  cp %d", c->context) : "";
   const char *loss = c->loss_chunks > 1 ? zp_format(arena, "  loss/%d", c->loss_chunks) : "";
-  const char *shard = c->shard > 0 ? zp_format(arena, "  sg %d", c->shard) : "";
+  const char *shard = c->shard > 0 ? zp_format(arena, "  sg %d", c->shard)
+                      : c->hpz > 0 ? zp_format(arena, "  hpz %d", c->hpz)
+                                   : "";
   return zp_format(arena, "%d x %d x %d%s%s%s  zero %d%s  mb %lld  %s%s  %s%s%s%s%s%s", c->tensor, c->pipeline,
                    zp_replicas(c), context, expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, shard,
                    (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),

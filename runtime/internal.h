@@ -132,6 +132,8 @@ zpr_group zpr_shard_group(zpr *c);
 zpr_group zpr_replica_group(zpr *c);
 /* Data ranks at one place of their shard groups, which have copies of the same shards; one alone: there are none. */
 zpr_group zpr_copies_group(zpr *c);
+/* Data ranks that divide a second copy of the parameters; one alone: there is none. */
+zpr_group zpr_hpz_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
 void zpr_comm_finish(zpr *c);
 /* Payload bytes that this rank has sent since the start; and what of them left its node. */

@@ -219,6 +219,7 @@ static bool program_is_sound(const zpr_program *p) {
   if (p->tensor < 1 || p->pipeline < 1 || p->data < 1 || p->data % zpr_shard_ranks(p) != 0) return false;
   if (p->data % zpr_context_ranks(p) != 0) return false;
   if (zpr_shard_ranks(p) % zpr_expert_ranks(p) != 0 || (p->shard > 0 && !zpr_shards_state(p))) return false;
+  if (p->hpz < 0 || (p->hpz > 0 && (p->zero < 3 || p->shard > 0 || p->data % p->hpz != 0))) return false;
   if (p->zero < 0 || p->zero > 3 || p->dtype > ZPK_F16 || p->chunks < 0 || p->messages < 0) return false;
   if (p->microbatch < 1 || p->microbatches < 1 || p->batch != p->microbatches * p->microbatch * zpr_replicas(p))
     return false;

@@ -162,6 +162,7 @@ static void emit_shape(zp_emit *e, int losses) {
   if (zp_context_ranks(c) > 1 && c->context_by) zp_buf_line(out, "    .context_by_keys = true,");
   if (zp_context_ranks(c) > 1 && c->context_by == ZP_BY_RING) zp_buf_line(out, "    .context_ring = true,");
   if (c->shard > 0) zp_buf_line(out, "    .shard = SHARD,");
+  if (c->hpz > 0) zp_buf_line(out, "    .hpz = HPZ,");
   if (zp_machine_nodes(&e->plan->machine) > 1)
     zp_buf_line(out, "    .n_nodes = sizeof nodes / sizeof *nodes, .nodes = nodes,");
   if (e->program->spec->train.rounds_sums) zp_buf_line(out, "    .rounds_sums = true,");

@@ -45,14 +45,19 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
+  bool hpz = f->e->program->choice.hpz > 0,
+       reads_hpz = hpz && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_INPUTS);
   if (!f->gathers || (zp_emit_calls(f->e, ZP_CALL_GATHER_OVERLAPPED) && f->pass != ZP_PASS_GATHER)) return;
   zp_buf_line(&f->e->out, zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS)
                               ? "/* Parameters: what is on the device; the rest has come. */"
-                              : "/* Parameters: from the data ranks' shards. */");
+                          : reads_hpz ? "/* Parameters: from the second copy that forward has kept. */"
+                                      : "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->gathered.len; i++) {
     const zp_bucket *b = &f->bucket[f->gathered.data[i]];
-    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */",
-                zp_frame_first_element(f, f->gathered.data[i]), place(f, "w", b->at), ZP_LL(b->elements));
+    const char *first = zp_frame_first_element(f, f->gathered.data[i]), *at = place(f, "w", b->at);
+    zp_buf_line(&f->e->out, "zpr_gather_%s(c, %s, %s); /* %lld elements */", reads_hpz ? "hpz" : "params", first, at,
+                ZP_LL(b->elements));
+    if (hpz && f->pass == ZP_PASS_FORWARD) zp_buf_line(&f->e->out, "zpr_keep_hpz(c, %s, %s);", first, at);
   }
 }
 

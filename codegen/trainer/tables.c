@@ -71,6 +71,7 @@ static void emit_dimensions(zp_emit *e) {
   if (zp_context_ranks(c) > 1)
     zp_buf_line(out, "  CONTEXT = %d, /* of these, ranks that share the positions of their samples */", c->context);
   if (c->shard > 0) zp_buf_line(out, "  SHARD = %d, /* data ranks that divide the state among them */", c->shard);
+  if (c->hpz > 0) zp_buf_line(out, "  HPZ = %d, /* data ranks that divide a second copy of the parameters */", c->hpz);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* B, samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));
   emit_pipeline_dimensions(e);
@@ -310,6 +311,8 @@ static void emit_stages(zp_emit *e) {
     zp_buf_line(&e->out, "     .flat = {%s}, .shard = {%s},", by_kind(e, &st->flat), by_kind(e, &st->shard));
     zp_buf_line(&e->out, "     .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,", LL(st->at[ZP_REGION_INPUTS]),
                 stage_run_count(e, st), s);
+    if (st->at[ZP_REGION_HPZ_PARAMS] >= 0)
+      zp_buf_line(&e->out, "     .hpz_params = %lld,", LL(st->at[ZP_REGION_HPZ_PARAMS]));
     if (!st->reads_numbers && has_numbers(e->model)) zp_buf_line(&e->out, "     .lacks_numbers = true,");
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));

@@ -129,6 +129,20 @@ static void put_groups(zp_exporter *e, zp_json *zero, int stage) {
                  "shard groups are MiCS: the model is made inside deepspeed.zero.MiCS_Init(config_dict_or_path=...)");
 }
 
+/* A second copy of the parameters among neighbours of the whole world (deepspeed/utils/groups.py,
+ * _create_zero_param_parallel_group). */
+static void put_hpz(zp_exporter *e, zp_json *zero) {
+  const zp_choice *c = e->choice;
+  if (c->hpz == 0) return;
+  if (c->tensor > 1 || c->pipeline > 1)
+    zp_export_refuse(
+        e, "--set hpz=1",
+        "a second copy of the parameters among %d data ranks: DeepSpeed's hpZ groups are neighbours of all "
+        "ranks, without tensor ranks and stages",
+        c->hpz);
+  zp_json_set_int(zero, "zero_hpz_partition_size", c->hpz);
+}
+
 void zp_deepspeed_memory(zp_exporter *e, zp_json *root) {
   int stage = stage_of(e);
   if (stage > 0) {
@@ -137,6 +151,7 @@ void zp_deepspeed_memory(zp_exporter *e, zp_json *root) {
     zp_json_set_bool(zero, "overlap_comm", true);
     zp_json_set_bool(zero, "contiguous_gradients", true);
     put_groups(e, zero, stage);
+    put_hpz(e, zero);
     put_optimizer(e, zero, stage);
     put_others(e, zero, stage);
   }

@@ -142,7 +142,9 @@ const char *zp_export_headline(const zp_exporter *e) {
   const char *chunks = c->chunks > 1 ? zp_format(e->arena, " (%d chunks)", c->chunks) : "";
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(e->arena, ", expert %d", zp_expert_ranks(c)) : "";
   const char *context = zp_context_ranks(c) > 1 ? zp_format(e->arena, " x context %d", c->context) : "";
-  const char *shard = c->shard > 0 ? zp_format(e->arena, " in groups of %d", c->shard) : "";
+  const char *shard = c->shard > 0 ? zp_format(e->arena, " in groups of %d", c->shard)
+                      : c->hpz > 0 ? zp_format(e->arena, " with hpZ %d", c->hpz)
+                                   : "";
   return zp_format(
       e->arena, "tensor %d x pipeline %d%s%s x data %d = %d rank%s, ZeRO %d%s, micro-batch %lld%s, recompute %s",
       c->tensor, c->pipeline, chunks, context, zp_replicas(c), zp_choice_ranks(c), zp_choice_ranks(c) == 1 ? "" : "s",

@@ -12,6 +12,7 @@ static void check_axes(zp_exporter *e) {
     zp_export_refuse(e, "--set context=1", "context %d: the script's ranks have whole samples", c->context);
   if (c->compress)
     zp_export_refuse(e, "--set compress=false", "1-bit compressed gradients: PyTorch has no such optimizer");
+  if (c->hpz > 0) zp_export_refuse(e, "--set hpz=1", "a second copy of the parameters: fully_shard keeps none");
   if (zp_plan_idle(e->plan, c) > 0)
     zp_export_note(e, "%d of %d devices stay idle: start %d ranks", zp_plan_idle(e->plan, c), e->plan->devices,
                    zp_choice_ranks(c));

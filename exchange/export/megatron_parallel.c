@@ -88,6 +88,7 @@ void zp_megatron_parallel(zp_megatron *m) {
   PUT_INT(GLOBAL, e->spec->train.batch);
   if (c->compress)
     zp_export_refuse(e, "--set compress=false", "1-bit compressed gradients: Megatron-LM has no such optimizer");
+  if (c->hpz > 0) zp_export_refuse(e, "--set hpz=1", "a second copy of the parameters: Megatron-LM keeps none");
   if (zp_plan_idle(e->plan, c) > 0)
     zp_export_note(e, "%d of %d devices stay idle: start %d ranks", zp_plan_idle(e->plan, c), e->plan->devices,
                    zp_choice_ranks(c));

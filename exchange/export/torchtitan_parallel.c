@@ -29,6 +29,7 @@ static void put_data(zp_titan *t) {
   int64_t context = zp_context_ranks(c), replicas = c->zero == 0 ? zp_replicas(c) : zp_shard_copies(c);
   if (c->zero == 1)
     zp_export_refuse(e, "--set 'zero in [2, 3]'", "ZeRO 1: torchtitan shards gradients or parameters, too");
+  if (c->hpz > 0) zp_export_refuse(e, "--set hpz=1", "a second copy of the parameters: torchtitan keeps none");
   if (c->zero >= 2 && zp_shard_ranks(c) % context != 0)
     zp_export_refuse(e, "--set context=1", "shard groups of %d ranks do not hold the %lld of a context",
                      (int)zp_shard_ranks(c), (long long)context);

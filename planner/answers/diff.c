@@ -55,6 +55,7 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_number(arena, &out, "data", zp_replicas(c));
   add_number(arena, &out, "expert", zp_expert_ranks(c));
   add_number(arena, &out, "shard", zp_shards_state(c) ? zp_shard_ranks(c) : 1);
+  if (c->hpz > 0) add_number(arena, &out, "hpz", c->hpz);
   add_number(arena, &out, "idle", zp_plan_idle(plan, c));
   add_number(arena, &out, "zero", c->zero);
   add_number(arena, &out, "microbatch", c->microbatch);

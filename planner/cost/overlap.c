@@ -49,7 +49,8 @@ double zp_cost_moving(double bytes, double bytes_per_s) {
 }
 
 zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *c, zp_move_end peers) {
-  assert(peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES);
+  assert(peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES || peers == ZP_END_HPZ);
+  if (peers == ZP_END_HPZ) return zp_machine_hpz_group(machine, c);
   if (peers == ZP_END_COPIES) return zp_machine_copies_group(machine, c);
   if (c->shard > 0) return zp_machine_shard_group(machine, c, peers == ZP_END_REPLICAS);
   return peers == ZP_END_REPLICAS
@@ -103,7 +104,13 @@ static int part_of(zp_move_way way) {
 
 static void add_collective(mover *m, lanes *to, const zp_move *move) {
   zp_move_end peers = zp_move_peers(move);
-  double seconds = zp_cost_collective(link_of(m, peers), move);
+  double seconds;
+  if (peers == ZP_END_HPZ) { /* only where it is pinned: not remembered */
+    const zp_group_link hpz = zp_cost_link_of(m->machine, m->scope.choice, peers);
+    seconds = zp_cost_collective(&hpz, move);
+  } else {
+    seconds = zp_cost_collective(link_of(m, peers), move);
+  }
   to->data_s += seconds;
   to->waits |= move->wait == ZP_WAIT_AT_ONCE;
   if (m->parts) m->parts->s[peers == ZP_END_REPLICAS][part_of(move->way)] += seconds;
@@ -120,7 +127,12 @@ static void add_move(void *user, const zp_move *move) {
   case ZP_QUEUE_READ: to->read += bytes; break;
   case ZP_QUEUE_WRITE: to->written += bytes; break;
   case ZP_QUEUE_HOST_MEMORY: to->host += bytes; break;
-  case ZP_QUEUE_DEVICE_MEMORY: to->device += bytes; break;
+  case ZP_QUEUE_DEVICE_MEMORY: /* of parameters: a part of what collectives bring or send (hpZ) */
+    if (move->what == ZP_MOVE_PARAMETERS)
+      to->data_s += zp_cost_moving((double)bytes, m->machine->memory_bytes_per_s);
+    else
+      to->device += bytes;
+    break;
   case ZP_QUEUE_COMPUTE:
   case ZP_QUEUE_TENSOR:
   case ZP_QUEUE_MESSAGES:

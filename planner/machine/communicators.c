@@ -113,6 +113,7 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
   made.bytes[ZP_COMMUNICATOR_CONTEXT] = group_bytes(cluster, zp_context_ranks(c), of_data, own);
   made.bytes[ZP_COMMUNICATOR_REPLICAS] = e > 1 ? group_bytes(cluster, shard / e, of_data * e, own) : 0;
   made.bytes[ZP_COMMUNICATOR_COPIES] = group_bytes(cluster, d / shard, of_data * shard, own);
+  made.bytes[ZP_COMMUNICATOR_HPZ] = group_bytes(cluster, c->hpz, of_data, own);
   made.bytes[ZP_COMMUNICATOR_SUMS] = (int64_t)zp_cost_constant(ZP_COST_SUM_SHARES_BYTES);
   int64_t at_end = pair_bytes(&cluster->node, c, local, false, own),
           between = pair_bytes(&cluster->node, c, local, true, own), tie = 0;
@@ -135,6 +136,7 @@ const char *zp_communicator_name(zp_communicator_kind kind) {
                                                           "context groups",
                                                           "replicas of experts",
                                                           "copies of shards",
+                                                          "hpZ groups",
                                                           "shares of sums"};
   return name[kind];
 }

@@ -356,6 +356,12 @@ zp_group_link zp_machine_copies_group(const zp_machine *m, const zp_choice *c) {
   return summing_link(m, &l);
 }
 
+zp_group_link zp_machine_hpz_group(const zp_machine *m, const zp_choice *c) {
+  assert(zp_choice_has_degrees(c) && c->hpz > 0 && c->order < ZP_ORDER_COUNT);
+  layout l = near_layout(c->tensor, c->pipeline, c->data, c->hpz, 1, c->hpz, c->order);
+  return summing_link(m, &l);
+}
+
 /* Messages between neighbouring stages: up to `stride` ranks of a node talk to the next stage at once. One boundary
  * between nodes makes the link the network's. */
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {

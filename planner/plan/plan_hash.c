@@ -33,6 +33,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   if (zp_context_ranks(c) > 1) hash = zp_hash(hash, &c->context, sizeof c->context);
   if (zp_context_ranks(c) > 1 && c->context_by) hash = zp_hash(hash, zp_context_by_name(c->context_by), 4);
   if (c->shard > 0) hash = zp_hash(hash, &c->shard, sizeof c->shard);
+  if (c->hpz > 0) hash = zp_hash(zp_hash(hash, "hpz", 3), &c->hpz, sizeof c->hpz);
   if (c->loss_chunks > 1) hash = zp_hash(hash, &c->loss_chunks, sizeof c->loss_chunks);
   for (int s = 0; s < c->pipeline && c->stage_recompute; s++)
     hash = zp_hash(hash, &c->stage_recompute[s], sizeof c->stage_recompute[s]);

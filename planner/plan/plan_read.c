@@ -91,6 +91,12 @@ static bool read_shard(const zp_json *degrees, zp_choice *c) {
          c->shard % zp_expert_ranks(c) == 0;
 }
 
+/* Nor do files without a second copy of the parameters. */
+static bool read_hpz(const zp_json *degrees, zp_choice *c) {
+  if (!zp_json_get(degrees, "hpz")) return true;
+  return read_degree(degrees, "hpz", &c->hpz) && c->hpz > 1 && c->hpz < c->data && c->data % c->hpz == 0;
+}
+
 static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const zp_json *degrees = zp_json_get(json, "degrees");
   int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
@@ -115,10 +121,10 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && read_context(degrees, c) && read_experts(degrees, c) &&
-         read_shard(degrees, c) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
-         c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
-         read_recompute(arena, json, c) && read_mix(arena, zp_json_get(json, "mixed_stages"), c) &&
-         read_homes(zp_json_get(json, "offload"), c);
+         read_shard(degrees, c) && read_hpz(degrees, c) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
+         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
+         c->order != ZP_ORDER_COUNT && read_recompute(arena, json, c) &&
+         read_mix(arena, zp_json_get(json, "mixed_stages"), c) && read_homes(zp_json_get(json, "offload"), c);
 }
 
 /* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */

@@ -44,6 +44,7 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   if (zp_context_ranks(c) > 1) zp_json_set_int(degrees, "context", c->context);
   zp_json_set_int(degrees, "expert", zp_expert_ranks(c));
   if (c->shard > 0) zp_json_set_int(degrees, "shard", c->shard);
+  if (c->hpz > 0) zp_json_set_int(degrees, "hpz", c->hpz);
   zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);

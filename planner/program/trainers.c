@@ -36,6 +36,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
     return "DeepSpeed's shard groups (MiCS) are of ZeRO 3, without tensor ranks and stages";
   if (c->shard > 0 && (leaves(c, ZP_STATE_OPTIMIZER) || leaves(c, ZP_STATE_GRADIENTS) || leaves(c, ZP_STATE_PARAMS)))
     return "DeepSpeed's shard groups (MiCS) keep their state on the device";
+  if (c->hpz > 0 && c->tensor > 1) return "DeepSpeed's hpZ groups are neighbours of all ranks, without tensor ranks";
   if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
   if (train->precision == ZP_PREC_MIXED_BF16 && zero < 1) return "DeepSpeed sums bf16 gradients in fp32 from ZeRO 1 on";
   if (leaves(c, ZP_STATE_OPTIMIZER)) {
@@ -58,6 +59,8 @@ const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const 
   assert(trainer < ZP_TRAINER_COUNT && zp_choice_has_degrees(choice));
   bool other = trainer == ZP_TRAINER_MEGATRON || trainer == ZP_TRAINER_DEEPSPEED || trainer == ZP_TRAINER_FSDP;
   if (other && train->ema > 0) return "an average of the weights is planned for zplan's own trainer alone";
+  if (other && choice->hpz > 0 && trainer != ZP_TRAINER_DEEPSPEED)
+    return "a second copy of the parameters (`hpz`) is planned for DeepSpeed and zplan's own trainer alone";
   const char *optimizer = zp_optimizer_facts(train)->not_with[ZP_LIMIT_OTHER_TRAINERS];
   if (other && optimizer) return optimizer;
   if (other && zp_loss_chunks(choice) > 1) return "the loss in chunks is planned for zplan's own trainer alone";

@@ -197,11 +197,34 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
   }
 }
 
+/* A parameter's part of hpZ's second copy: that share of the flat elements before it, and of its own. Forward keeps
+ * what it gathers; what backward gathers must have been kept. */
+static void second_copy(zp_replay *r, const zp_replay_frame *f) {
+  const zp_graph *g = f->call->seg->graph;
+  int64_t ranks = choice_of(r)->hpz, size = r->lowered->param_bytes, copy = r->stage->at[ZP_REGION_HPZ_PARAMS];
+  for (int use = 0; use < g->params.len && ranks > 0; use++) {
+    zp_replay_part part;
+    const zp_replay_frame frame = {.call = f->call};
+    int param = g->params.data[use].param;
+    int64_t first = flat_element(r, f->call, use), end = first + r->lowered->param_elements[param];
+    if (first < 0 || end / ranks == first / ranks) continue;
+    zp_shadow_place place = zp_shadow_whole(copy + first / ranks * size, (end / ranks - first / ranks) * size);
+    uint64_t value = zp_replay_value_of(r, &frame, g->params.data[use].tensor, &part);
+    if (copy < 0)
+      zp_replay_find(r, f, "the second copy of `%s` has no place", r->program->spec->model->params.data[param].name);
+    else if (f->pass == ZP_REPLAY_FORWARD)
+      zp_shadow_write(&r->device, place, value);
+    else
+      zp_replay_want(r, f, place, value, r->program->spec->model->params.data[param].name);
+  }
+}
+
 void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
   bool takes_turns = zp_replay_buckets_overlap(r) || choice_of(r)->home[ZP_STATE_GRADIENTS].eighths > 0;
   f->params = f->gradients = -1;
   if (zp_moves_params(choice_of(r)) && f->pass != ZP_REPLAY_WEIGHTS && r->stage->at[ZP_REGION_PARAM_RING] >= 0) {
     if (!zp_replay_gathers_ahead(r)) zp_replay_gather(r, f->chunk, f->j);
+    second_copy(r, f);
     f->params = params_of(r, f->j);
   }
   if (scatters(r, f) && r->stage->at[ZP_REGION_GRAD_RING] >= 0) {
@@ -248,6 +271,7 @@ static bool lasts(const zp_replay *r, zp_region region) {
   const zp_choice *c = choice_of(r);
   zp_memory_line line = zp_region_rows[region].memory;
   if (r->stage->at[region] < 0) return false;
+  if (region == ZP_REGION_HPZ_PARAMS) return false; /* forward writes it */
   return line == ZP_MEMORY_OPTIMIZER || (line == ZP_MEMORY_WEIGHTS && zp_moves_params(c)) ||
          (line == ZP_MEMORY_GRADIENTS && zp_moves_gradients(c));
 }

@@ -139,6 +139,14 @@ static int64_t narrow_elements(const facts *f) {
   return alone > 0 ? f->n->narrow_weights - own + alone : f->n->narrow_weights;
 }
 
+/* One of `hpz` equal parts of everything that the stage's data ranks hold, trained or not. */
+static int64_t hpz_elements(const facts *f) {
+  int64_t elements = 0;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS && f->v->choice.hpz > 0; kind++)
+    elements += f->sizes->all.of[kind] / f->v->choice.hpz;
+  return elements;
+}
+
 /* A formula of its own for every region: what lacks one does not compile. */
 #pragma GCC diagnostic error "-Wswitch"
 static int64_t region_bytes(const facts *f, zp_region region) {
@@ -168,6 +176,7 @@ static int64_t region_bytes(const facts *f, zp_region region) {
   case ZP_REGION_ANCHOR: return local && cb != 2 ? state : 0;
   case ZP_REGION_NARROW_WEIGHTS:
     return (zp_times(narrow_elements(f), zp_software_weight_32nds(v->spec->cluster.software)) + 31) / 32;
+  case ZP_REGION_HPZ_PARAMS: return hpz_elements(f) * cb;
   case ZP_REGION_INPUTS:
     return v->microbatches *
            zp_model_inputs_bytes(v->spec->model, v->spec->model->inputs.len, c->microbatch, (int)cb, n->numbers);

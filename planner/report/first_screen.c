@@ -48,6 +48,7 @@ const char *zp_words_layout(zp_arena *arena, const zp_choice *c) {
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, ", expert" ZP_GLUE "%d", c->expert);
   if (c->zero) zp_buf_printf(&out, ", zero" ZP_GLUE "%d", c->zero);
   if (c->shard > 0) zp_buf_printf(&out, " in" ZP_GLUE "groups" ZP_GLUE "of" ZP_GLUE "%d", c->shard);
+  if (c->hpz > 0) zp_buf_printf(&out, " with" ZP_GLUE "hpZ" ZP_GLUE "%d", c->hpz);
   if (c->pipeline > 1) zp_buf_printf(&out, ", %s", zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, "/%d", c->chunks);
   zp_buf_printf(&out, ", micro-batch" ZP_GLUE "%lld", (long long)c->microbatch);

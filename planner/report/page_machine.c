@@ -68,6 +68,10 @@ static void set_groups(zp_json *machine, const zp_plan *plan) {
     add_group(list, "shard", &shard);
     add_group(list, "copies of shards", &copies);
   }
+  if (c->hpz > 0) {
+    zp_group_link hpz = zp_machine_hpz_group(m, c);
+    add_group(list, "hpZ", &hpz);
+  }
   if (c->pipeline == 1) return;
   zp_group_link messages = zp_machine_pipeline_link(m, c->tensor, c->pipeline, c->data, c->order);
   add_group(list, "pipeline", &messages);

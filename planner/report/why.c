@@ -180,6 +180,7 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
   if (c->zero && zp_expert_ranks(c) > 1)
     zp_buf_printf(out, ", of its experts' 1/%d", zp_shard_ranks(c) / zp_expert_ranks(c));
   if (c->shard > 0) zp_buf_printf(out, ", and %d shard groups have a copy each", zp_shard_copies(c));
+  if (c->hpz > 0) zp_buf_printf(out, ", and 1/%d of a second copy of the parameters for backward", c->hpz);
   zp_buf_puts(out, ". ");
 }
 

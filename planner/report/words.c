@@ -26,6 +26,7 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
                 zp_replicas(c), c->zero, (long long)c->microbatch, zp_choice_recompute_words(arena, c));
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, "  expert %d", c->expert);
   if (c->shard > 0) zp_buf_printf(&out, "  shard %d", c->shard);
+  if (c->hpz > 0) zp_buf_printf(&out, "  hpz %d", c->hpz);
   if (c->loss_chunks > 1) zp_buf_printf(&out, "  loss in %d chunks", c->loss_chunks);
   if (c->fine) zp_buf_puts(&out, "  cuts inside layers");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");

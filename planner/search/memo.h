@@ -35,7 +35,7 @@ typedef struct zp_moving_memo { /* of the point that was asked for last */
 } zp_moving_memo;
 static inline bool zp_same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && zp_context_ranks(a) == zp_context_ranks(b) && a->shard == b->shard &&
+         a->data == b->data && zp_context_ranks(a) == zp_context_ranks(b) && a->shard == b->shard && a->hpz == b->hpz &&
          a->order == b->order;
 }
 typedef struct zp_link_memo { /* of the degrees that were asked for last */
@@ -131,7 +131,7 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 /* All that zp_communicators_of asks of a choice: degrees, expert and shard groups, rank order, schedule, chunks,
  * sequence. */
-enum { ZP_COMMUNICATORS_SLOTS = 1024, ZP_COMMUNICATORS_KEY = 11 };
+enum { ZP_COMMUNICATORS_SLOTS = 1024, ZP_COMMUNICATORS_KEY = 12 };
 typedef struct zp_communicators_memo {
   int64_t key[ZP_COMMUNICATORS_KEY]; /* and ties; degrees of 0: not known */
   int64_t bytes;

@@ -24,7 +24,8 @@ void zp_decisions_of(const zp_choice *c, double decisions[ZP_DECISIONS]) {
                                     c->sequence,
                                     zp_shards_state(c) ? zp_shard_ranks(c) : 1,
                                     zp_context_ranks(c),
-                                    c->context_by};
+                                    c->context_by,
+                                    c->hpz > 0 ? c->hpz : 1};
   memcpy(decisions, all, sizeof all);
 }
 
@@ -33,7 +34,7 @@ static bool pin_choice(zp_constraints *plan, const zp_choice *c) {
   zp_limit *const limits[ZP_DECISIONS] = {&plan->tensor,      &plan->pipeline,   &plan->data,       &plan->expert,
                                           &plan->zero,        &plan->microbatch, &plan->schedule,   &plan->chunks,
                                           &plan->loss_chunks, &plan->cut,        &plan->rank_order, &plan->sequence,
-                                          &plan->shard,       &plan->context,    &plan->context_by};
+                                          &plan->shard,       &plan->context,    &plan->context_by, &plan->hpz};
   double decisions[ZP_DECISIONS];
   bool any = false;
   zp_decisions_of(c, decisions);

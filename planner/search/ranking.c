@@ -6,7 +6,7 @@
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[16 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
+  int64_t difference[17 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
                                                  a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
@@ -22,10 +22,11 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  (zp_loss_chunks(a) - zp_loss_chunks(b)) * 2 + a->compress -
                                                      b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine,
-                                                 (int64_t)a->context_by - (int64_t)b->context_by};
+                                                 (int64_t)a->context_by - (int64_t)b->context_by,
+                                                 a->hpz - b->hpz};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[16 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[17 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[17 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[18 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;

@@ -11,7 +11,7 @@ zp_plan *zp_search_placed(zp_arena *arena, const zp_spec *spec, int devices, con
 void zp_plan_adopt(zp_plan *plan, const zp_choice *choice);
 
 /* What polishing pins of a choice. */
-enum { ZP_DECISIONS = 15 };
+enum { ZP_DECISIONS = 16 };
 void zp_decisions_of(const zp_choice *choice, double decisions[ZP_DECISIONS]);
 /* Where a gap is left, looks once more for faster cuts of what the plan decides. */
 void zp_polish(zp_plan *plan, const zp_search_options *options);

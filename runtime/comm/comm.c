@@ -104,6 +104,8 @@ static void make_groups(zpr *c) {
   comm->sharers = make_group(c, rank_of(program, c->t, c->p, shard), data_stride(program), S);
   comm->replicas = make_group(c, rank_of(program, c->t, c->p, shard + c->d - first), E * data_stride(program), S / E);
   comm->copies = make_group(c, rank_of(program, c->t, c->p, c->d - shard), S * data_stride(program), D / S);
+  int Z = program->hpz > 0 ? program->hpz : 1;
+  comm->hpz = make_group(c, rank_of(program, c->t, c->p, c->d / Z * Z), data_stride(program), Z);
   int C = zpr_context_ranks(program);
   comm->axis[ZPR_CONTEXT] = make_group(c, rank_of(program, c->t, c->p, c->d / C * C), data_stride(program), C);
   comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), zpr_pipeline_stride(program), P);
@@ -114,6 +116,8 @@ static void make_groups(zpr *c) {
 zpr_group zpr_shard_group(zpr *c) { return c->state->comm->sharers; }
 
 zpr_group zpr_copies_group(zpr *c) { return c->state->comm->copies; }
+
+zpr_group zpr_hpz_group(zpr *c) { return c->state->comm->hpz; }
 
 zpr_group zpr_replica_group(zpr *c) { return c->state->comm->replicas; }
 

@@ -26,7 +26,7 @@ struct zpr_comm {
   const zpr_transport *transport;
   zpr_group axis[ZPR_AXIS_COUNT];
   zpr_group *tie; /* [program->n_ties] */
-  zpr_group sharers, replicas, copies;
+  zpr_group sharers, replicas, copies, hpz;
   int64_t sent_bytes[ZPR_AXIS_COUNT], across_bytes[ZPR_AXIS_COUNT];
   int64_t routed_bytes;        /* of sorted rows, by the counts that say where they go */
   int *node;                   /* [ranks]: where the plan has them */

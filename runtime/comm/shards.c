@@ -88,6 +88,34 @@ void zpr_sum_buckets(zpr *c) {
   if (moved) zpr_await_replicas(c);
 }
 
+/* Where this rank has its part of a bucket's second copy: equal parts of all buckets, in their order. */
+static char *hpz_part(zpr *c, const zpr_run *run, int64_t first) {
+  int ranks = zpr_hpz_group(c).n;
+  assert(c->program->hpz == ranks && run->stride % ranks == 0 && first % ranks == 0);
+  return (char *)zpr_at(c, c->stage->hpz_params) + first / ranks * zpk_bytes(c->program->dtype);
+}
+
+void zpr_keep_hpz(zpr *c, int64_t first, const void *from) {
+  assert(first >= 0 && first < zpr_all_elements(c->stage));
+  int64_t i;
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
+  zpr_group group = zpr_hpz_group(c);
+  int64_t bytes = run->stride / group.n * zpk_bytes(c->program->dtype);
+  zpr_copy(c, hpz_part(c, run, first), (const char *)from + group.me * bytes, bytes);
+}
+
+void zpr_gather_hpz(zpr *c, int64_t first, void *to) {
+  assert(first >= 0 && first < zpr_all_elements(c->stage));
+  int64_t i;
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
+  zpr_group group = zpr_hpz_group(c);
+  int64_t count = run->stride / group.n, bytes = count * zpk_bytes(c->program->dtype);
+  int before = zpr_enter(c, ZPR_AT_DATA);
+  zpr_copy(c, (char *)to + group.me * bytes, hpz_part(c, run, first), bytes);
+  zpr_group_all_gather(c, &group, ZPR_DATA, to, count);
+  zpr_leave(c, before);
+}
+
 void zpr_zero_shared_shards(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];

@@ -9,7 +9,8 @@
    rank (support/trainings.py), on CPU ranks, emulated GPUs and an emulated NCCL. Every run has --check-memory: the arena's peaks, bytes over
    every axis and those that leave a node are the plan's.
 2. What a rank holds and what data ranks send, computed again from the shapes of the checkpoint's tensors.
-3. Checkpoints: shards are written once, and a run goes on with groups of another size.
+3. hpZ, a second copy of ZeRO 3's parameters in groups: trained like the others, and which of its bytes leave a node.
+4. Checkpoints: shards are written once, and a run goes on with groups of another size.
 """
 import collections
 import json
@@ -35,6 +36,11 @@ def groups(model, t, p, d, shard, more=None, words=(), **settings):
     return one._replace(name=one.name + " emulated" * bool(words) + " nccl" * ("nccl" in words))
 
 
+def second_copies(model, t, p, d, hpz, more=None, **settings):
+    """ZeRO 3 over all data ranks, with a second copy of the parameters in groups of `hpz`."""
+    return trainings.layout(model, t, p, d, dict(SMALL, hpz=hpz, **(more or {})), zero=3, **settings)
+
+
 def off_device(*states, tier="cpu"):
     return {"offload[%s]" % state: tier for state in states}
 
@@ -58,6 +64,12 @@ TABLE = (
     groups("gpt", 1, 1, 6, 3, zero=3, more={"cluster.nodes": 2}),
     groups("gpt", 1, 1, 6, 2, zero=1, more={"cluster.nodes": 2}),  # one group over two nodes
     groups("llama", 1, 1, 4, 2, zero=1, precision="fp32"),
+    second_copies("gpt", 1, 1, 4, 2),
+    second_copies("gpt", 1, 1, 6, 3, recompute="full", more={"cluster.nodes": 2}),  # groups inside nodes
+    second_copies("gpt", 1, 1, 6, 2, more={"cluster.nodes": 2}),  # one group over two nodes
+    second_copies("llama", 2, 1, 4, 2, more={"sequence": True}),
+    second_copies("gpt", 1, 2, 4, 2, schedule="zb_h1", rank_order="tpd", cut="block"),
+    second_copies("gpt", 1, 1, 4, 2, more={"loss_chunks": 2}),
     # GPUs: summed over group and copies alongside the last backward; gathered ahead; off the device.
     groups("gpt", 1, 1, 4, 2, words=GPU, zero=1, batch=4),
     groups("gpt", 1, 1, 4, 2, words=GPU, zero=3, batch=4),
@@ -134,6 +146,51 @@ def check_bytes(tally, folder):
             tally.check("ZeRO %d in groups: %s" % (zero, what), 0 <= memory[what] - 8 * elements < 256, "%d, not %d" % (memory[what], 8 * elements))
 
 
+def check_second_copies(tally, folder):
+    """Two nodes of three ranks, a group in each: forward's gathers and the scatters over all ranks, in a ring as in two levels, cross; nothing
+    of backward's gathers does. A rank holds a sixth of the weights and a third of their copy."""
+    place = os.path.join(folder, "second")
+    os.makedirs(place)
+    one = second_copies("gpt", 1, 1, 6, 3, more={"cluster.nodes": 2})
+    settings, ends = dict(one.settings), []
+    for hpz in (3, 1):
+        inside = os.path.join(place, "hpz%d" % hpz)
+        os.makedirs(inside)
+        result = trainings.train(one.model, dict(settings, hpz=hpz), inside, 1, keep_tree=True)
+        if not tally.check("bytes of hpZ = %d" % hpz, not result.error, result.error):
+            return
+        ends.append(harness.read_log(os.path.join(inside, "log.jsonl"))[1])
+        with open(os.path.join(inside, "tree", "plan.json"), encoding="utf-8") as file:
+            weights = json.load(file)["stages"][0]["memory"]["weights"]
+        whole, _, _ = expected_of(result.checkpoint, settings["batch"] // 6, 6, 6, 3)
+        _, flat, _ = expected_of(result.checkpoint, 1, 6, 6, 1)
+        wanted = 8 * (flat // 6 + (flat // 3 if hpz > 1 else 0))
+        tally.check("hpZ = %d: weights" % hpz, 0 <= weights - wanted < 512, "%d, not %d" % (weights, wanted))
+        # of three passes over six ranks, each five parts, one goes over three ranks of each node: two parts in each of two groups
+        sent = whole if hpz == 1 else whole * 2 // 3 + whole // 15 * 2 * 2
+        tally.check("hpZ = %d: bytes sent" % hpz, ends[-1]["communicated_bytes"]["data"] == sent, "%s, not %d" % (ends[-1]["communicated_bytes"], sent))
+    copied, plain = (end["across_bytes"]["data"] for end in ends)
+    tally.check("hpZ: a third less leaves the nodes", 0 < copied and 3 * copied == 2 * plain, "%d of %d" % (copied, plain))
+
+
+# ---- refusals ----
+
+REFUSED = (
+    (("--set", "zero=2", "--set", "hpz=2"), "that ZeRO 3 divides"),
+    (("--set", "zero=3", "--set", "hpz=3"), "outside the plan block's constraints"),  # of four ranks
+    (("--set", "zero=3", "--set", "hpz=2", "--set", "shard=2"), "without the constraint on `shard`"),
+    (("--cluster", "gpu", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
+    (("--cluster", "gpu", "--for", "fsdp", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
+)
+
+
+def check_refusals(tally):
+    for words, said in REFUSED:
+        ranks = () if "--cluster" in words else ("--ranks", "4")
+        done = harness.zplan("plan", os.path.join(HERE, "gpt.dz"), *ranks, "--set", "tensor=1", "--set", "pipeline=1", *words)
+        tally.check("refused: %s" % " ".join(words), done.status != 0 and said in " ".join(done.err.split()), done.err[-600:])
+
+
 # ---- checkpoints ----
 
 # Each goes on from the one before.
@@ -168,6 +225,8 @@ def check_resume(tally, folder):
 def checks(tally, folder):
     check_optimizers(tally, folder)
     check_bytes(tally, folder)
+    check_second_copies(tally, folder)
+    check_refusals(tally)
     check_resume(tally, folder)
 
 

@@ -139,6 +139,16 @@ static int draw_shard(fuzz *f, const zp_choice *c) {
   return found < c->data ? found : 0;
 }
 
+/* 1 stands for none. */
+static int draw_hpz(fuzz *f, const zp_choice *c) {
+  const zp_limit *limit = &f->allowed->hpz;
+  int found = 0, seen = 0;
+  if (!limit->set || !zp_shards_params(c)) return 0;
+  for (int ranks = 1; ranks < c->data; ranks++)
+    if (c->data % ranks == 0 && zp_limit_allows(limit, ranks) && one_in(f, ++seen)) found = ranks;
+  return found > 1 ? found : 0;
+}
+
 static void draw_zero(fuzz *f, zp_choice *c) {
   int seen = 0;
   c->zero = 0;
@@ -150,6 +160,7 @@ static void draw_zero(fuzz *f, zp_choice *c) {
       c->data > 1 && c->zero == 0 && f->allowed->compress.set &&
       (!zp_limit_allows(&f->allowed->compress, 0) || (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
   c->shard = draw_shard(f, c);
+  c->hpz = draw_hpz(f, c);
 }
 
 /* Classes leave in one order, in eighths, each when those before it that may leave are gone. A delayed update wants all

@@ -240,6 +240,7 @@ def check_deepspeed(name, plan, path):
     zero = config.get("zero_optimization", {})
     expect(name + " stage", zero.get("stage", 0) == plan["zero"] or (degrees["data"] == 1 and plan["offload"]))
     expect(name + " shard groups", zero.get("mics_shard_size") == degrees.get("shard"), str(degrees))
+    expect(name + " hpZ", zero.get("zero_hpz_partition_size") == degrees.get("hpz"), str(degrees))
     for state, key in (("optimizer", "offload_optimizer"), ("params", "offload_param")):
         tier = plan["offload"].get(state, {}).get("tier")
         expect(name + " " + key, zero.get(key, {}).get("device") == {None: None, "host": "cpu", "nvme": "nvme"}[tier])
@@ -335,6 +336,7 @@ def consistency(folder):
                                     ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false pipeline=1")], check_deepspeed),
                                     ("deepspeed", "zero2", ZERO2, check_deepspeed),
                                     ("deepspeed", "groups", [*AXES[2][1], "--for", "deepspeed"], check_deepspeed),
+                                    ("deepspeed", "hpZ", [HERE + "/golden/llama2_7b.dz", "--gpus", "16", "--for", "deepspeed", *sets("tensor=1 pipeline=1 zero=3 hpz=8 microbatch=1")], check_deepspeed),
                                     ("deepspeed", "one bit", [*ONE_BIT, "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "pipeline", PIPELINE, check_deepspeed),
                                     *(("fsdp2", name, args, check_fsdp2) for name, args in SCRIPTS),

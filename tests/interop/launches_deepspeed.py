@@ -100,13 +100,15 @@ WRONG = [  # what is changed, code, words
     ({"zero_optimization.stage": 3}, "Z0688", ["`zero_optimization.stage` is no key"]),
     ({"train_batch_size": None, "train_micro_batch_size_per_gpu": 100000000, "gradient_accumulation_steps": 100000000}, "Z0688", ["is more than 100000000 samples"]),
     ({"train_batch_size": 63}, "Z0688", ["63 does not divide"]),
+    ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3}}, "Z0688", ["zero_hpz_partition_size 3 does not divide 8"]),
+    ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4, "mics_shard_size": 2}}, "Z0688", ["contradict each other"]),
     ({"train_batch_size": "many"}, "Z0688", ["`train_batch_size` is \"many\""]),
     ({"quantize_training": {"enabled": True}}, "Z0689", ["quantize_training"]),
     ({"sequence_parallel_size": 2}, "Z0689", ["sequence_parallel_size"]),
     ({"optimizer": {"type": "AdamW", "params": {"betas": [0.9]}}}, "Z0688", ["two numbers"]),
 ]
 NAMED = [
-    ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}}, ["zero_hpz_partition_size", "not planned"]),
+    ({"zero_optimization": {"stage": 1, "zero_hpz_partition_size": 4}}, ["zero_hpz_partition_size", "no effect"]),
     ({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}}, ["zero_quantized_weights", "not planned"]),
     ({"curriculum_learning": {"enabled": True}}, ["curriculum_learning", "not planned"]),
 ]

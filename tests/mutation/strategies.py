@@ -36,6 +36,7 @@ STRATEGIES = (
     ("saved_offloaded.c", "zp_saved_offloaded_strategy", on_hosts("activations"), "saved values off the device"),
     ("one_bit.c", "zp_one_bit_exchange", HERE + ("--set", "zero=0", "--set", "compress=true"), "1-bit gradients"),
     ("zero_gather.c", "zp_zero_gather", HERE + ("--set", "zero=3", "--set", "data>1"), "parameters for ZeRO 3"),
+    ("hpz.c", "zp_hpz_copy", ("gpt_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "zero=3", "--set", "hpz=2"), "a second copy of the parameters"),
     ("weights_back.c", "zp_weights_back", HERE + ("--set", "zero=1", "--set", "data>1"), "updated weights back"),
     ("messages.c", "zp_pipeline_messages", HERE + ("--set", "pipeline=2"), "messages between stages"),
 )

@@ -85,6 +85,33 @@ Test(moves, zero_3) {
   cr_expect(first.wait == ZP_WAIT_BY_UNIT && first.from == ZP_END_DATA_RANKS && first.to == ZP_END_DEVICE);
 }
 
+/* Four data ranks, a second copy in groups of two: forward gathers over four and keeps a half, backward gathers the
+ * halves over two. */
+Test(moves, hpz) {
+  zp_choice c = choice_of(1, 4, 3);
+  const int64_t before = zp_program_traffic(program_of(&TINY, false, c, 8)).data;
+  c.hpz = 2;
+  zp_program *p = program_of(&TINY, false, c, 8);
+  const zp_stage *s = &p->stages[0];
+  cr_expect_eq(s->bytes[ZP_REGION_HPZ_PARAMS], s->bytes[ZP_REGION_PARAMS] * 2, "of four parts two");
+  int64_t kept = 0, copied = 0, gathered = 0, others = 0;
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    int64_t elements = m->elements * m->count * m->times;
+    if (m->what != ZP_MOVE_PARAMETERS) continue;
+    cr_expect_eq(m->wait, ZP_WAIT_AT_ONCE, "CPU ranks");
+    if (m->way == ZP_WAY_COPY) *(m->act == ZP_ACT_F ? &kept : &copied) += elements;
+    if (m->way != ZP_WAY_ALL_GATHER) continue;
+    bool group = m->from == ZP_END_HPZ;
+    cr_expect(m->ranks == (group ? 2 : 4) && (m->act == ZP_ACT_F) == !group);
+    *(group ? &gathered : &others) += elements;
+  }
+  cr_expect(gathered > 0 && gathered == others && kept == copied && 2 * kept == gathered);
+  const int64_t after = zp_program_traffic(p).data;
+  cr_expect(before % 9 == 0 && after == before / 9 * 8, "a ring pass of four sends 3, two of two send 2 together");
+}
+
 /* What leaves first: of eight eighths 3, of 168512 elements 3 * 21064 = 63192, in whole 64: 63168. The flat buffer has
  * table, positions, norms (18560), then layers: of the last one all, of the one before the last 13184. */
 Test(moves, parameters_offloaded) {

@@ -38,6 +38,7 @@ PLANS = (
     ("examples/llama_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "plan.data=2", "--set", "zero=3", "--set", 'train.frozen=["embed_tokens", "*proj.weight"]'),
     ("examples/gpt_tiny.dz", "--ranks", "2", "--set", "pipeline=2", "--set", 'train.adapt=lora(rank = 4, of = ["*attn*"])'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "context=4", "--set", "shard=2", "--set", "zero=2"),
+    ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=1", "--set", "plan.data=4", "--set", "zero=3", "--set", "hpz=2"),
     CONTEXT,
     KEYS,
     RING,

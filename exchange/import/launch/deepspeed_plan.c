@@ -90,11 +90,19 @@ static void pin_groups(config *d, int64_t stage, int64_t data) {
   else if (group > 0 && group < data)
     launch_pin_int(l, "shard", group, config_from(d, "zero_optimization.mics_shard_size"));
   int64_t copies = config_int(d, "zero_optimization.zero_hpz_partition_size", 1, 0, MOST_RANKS);
-  if (copies > 1)
-    launch_note(l,
-                "`zero_optimization.zero_hpz_partition_size` (%lld) is not planned: no second copy of the parameters "
-                "is kept in a node",
-                (long long)copies);
+  if (copies > 1 && stage < 3)
+    launch_note(l, "`zero_optimization.zero_hpz_partition_size` (%lld) has no effect: ZeRO %lld divides no parameters",
+                (long long)copies, (long long)stage);
+  else if (copies > 1 && data % copies != 0)
+    launch_complain(l, config_at(d, "zero_hpz_partition_size"),
+                    "zero_hpz_partition_size %lld does not divide %lld data ranks", (long long)copies, (long long)data);
+  else if (copies > 1 && group > 0 && group < data)
+    launch_complain(l, config_at(d, "zero_hpz_partition_size"),
+                    "zero_hpz_partition_size %lld and mics_shard_size %lld contradict each other: hpZ divides state "
+                    "among all data ranks",
+                    (long long)copies, (long long)group);
+  else if (copies > 1 && copies < data)
+    launch_pin_int(l, "hpz", copies, config_from(d, "zero_optimization.zero_hpz_partition_size"));
 }
 
 /* The keys act where the model's code calls deepspeed.checkpointing. */

@@ -72,6 +72,7 @@ static const limit_key limit_keys[] = {
     DEGREE(expert),
     DEGREE(context),
     DEGREE(shard),
+    DEGREE(hpz),
     DEGREE(microbatch),
     DEGREE(chunks),
     DEGREE(loss_chunks),

@@ -68,6 +68,11 @@ static const zp_field plan_fields[] = {
         "neighbouring data ranks that divide ZeRO's state among them; each group has a copy of all of it (HSDP, "
         "MiCS)",
         "shard = 1", "all data ranks"),
+    LIMIT_UNLESS(
+        "hpz",
+        "neighbouring data ranks that divide a second copy of ZeRO 3's parameters among them, which backward gathers "
+        "(hpZ of ZeRO++)",
+        "hpz = 1", "none is kept"),
     LIMIT("microbatch", "sequences of a micro-batch on a data rank", "microbatch <= 4"),
     LIMIT("loss_chunks", "parts in which the loss of a micro-batch is computed, so that its logits need less memory",
           "loss_chunks = 1"),
@@ -143,9 +148,8 @@ static const zp_field plan_fields[] = {
     EXPERT_WORD("expert_model_parallel_size"),
     SHARD_WORD("hsdp"),
     SHARD_WORD("mics"),
-    SHARD_WORD("hpz"),
     SHARD_WORD("mics_shard_size"),
-    SHARD_WORD("zero_hpz_partition_size"),
+    {"zero_hpz_partition_size", ZP_FIELD_FOREIGN, .note = "here it is called `hpz`"},
     SHARD_WORD("hybrid_shard"),
     SHARD_WORD("data_parallel_shard_degree"),
     {"data_parallel_replicate_degree", ZP_FIELD_FOREIGN, .note = "derived: data / shard"},

@@ -106,23 +106,25 @@ static double piece_s(const zp_group_link *link, const zp_software *software, do
   return zp_cost_ring_pass(link, bytes) + list_s(software, link->n);
 }
 
-/* ZeRO 3 tensor by tensor, nothing alongside it: two gathers and a scatter of every parameter that is not kept
- * resident; those are gathered once a step. */
-static double tensor_gathers_s(const zp_lowered *l, const zp_group_link *link, const zp_software *software,
-                               double elements, double microbatches) {
+/* ZeRO 3 tensor by tensor, nothing alongside it: two gathers, the second over the ranks of `back`, and a scatter of
+ * every parameter that is not kept resident; those are gathered once a step. */
+static double tensor_gathers_s(const zp_lowered *l, const zp_group_link *link, const zp_group_link *back,
+                               const zp_software *software, double elements, double microbatches) {
   if (elements < RESIDENT_ELEMENTS) return piece_s(link, software, elements * l->param_bytes) / microbatches;
-  return 2 * piece_s(link, software, elements * l->param_bytes) + piece_s(link, software, elements * l->grad_bytes);
+  double forward = piece_s(link, software, elements * l->param_bytes);
+  return forward + (back == link ? forward : piece_s(back, software, elements * l->param_bytes)) +
+         piece_s(link, software, elements * l->grad_bytes);
 }
 
 /* ZeRO 2 scatters the gradients of every micro-batch. */
 static double unit_moves_s(const zp_program *program, const zp_segment_program *segment, const zp_group_link *link,
-                           const zp_software *software) {
+                           const zp_group_link *back, const zp_software *software) {
   const zp_lowered *l = program->lowered;
   double seconds = 0;
   for (int i = 0; i < segment->graph->params.len; i++) {
     double elements = (double)l->param_elements[segment->graph->params.data[i].param];
     seconds += zp_shards_params(&program->choice)
-                   ? tensor_gathers_s(l, link, software, elements, (double)program->microbatches)
+                   ? tensor_gathers_s(l, link, back, software, elements, (double)program->microbatches)
                    : zp_cost_ring_pass(link, elements * l->grad_bytes);
   }
   return seconds;
@@ -131,14 +133,16 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (!zp_shards_gradients(c) || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
+  zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS), hpz;
+  const zp_group_link *back = &link; /* of backward's gathers */
+  if (c->hpz > 0) hpz = zp_cost_link_of(machine, c, ZP_END_HPZ), back = &hpz;
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
     double seconds = 0;
     for (int r = 0; r < stage->runs.len; r++)
       seconds += (double)stage->runs.data[r].count *
-                 unit_moves_s(program, &program->lowered->segments[stage->runs.data[r].segment], &link, software);
+                 unit_moves_s(program, &program->lowered->segments[stage->runs.data[r].segment], &link, back, software);
     for (int k = 0; k < stage->n_chunks; k++)
       seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
     longest = fmax(longest, seconds);

@@ -99,7 +99,7 @@ static bool members(const counter *k, const zp_move *m, int64_t t, int64_t d, in
   case ZP_END_TIED_STAGES:
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, k->program->tied.data[m->other].stages.data[i], d);
     return true;
-  default: /* data ranks */
+  default: /* data ranks; hpZ groups, neighbours among them, too */
     first = d / n * n;
     for (int i = 0; i < n; i++) node[i] = node_of(k, t, p, first + i);
     return d == first;

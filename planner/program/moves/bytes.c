@@ -50,6 +50,7 @@ static void add_sent(void *sum, int stage, const zp_move_list *list) {
     int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &t->warmup_data : &t->data,
                                          [ZP_END_REPLICAS] = &t->data,
                                          [ZP_END_COPIES] = &t->data,
+                                         [ZP_END_HPZ] = &t->data,
                                          [ZP_END_TENSOR_RANKS] = &t->tensor,
                                          [ZP_END_EXPERT_RANKS] = &t->expert,
                                          [ZP_END_CONTEXT_RANKS] = &t->context,
@@ -58,7 +59,7 @@ static void add_sent(void *sum, int stage, const zp_move_list *list) {
     zp_move_end peers = zp_move_peers(m);
     *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
     if (m->routed) t->routed += zp_move_sent_bytes(m);
-    if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES)
+    if (peers == ZP_END_DATA_RANKS || peers == ZP_END_REPLICAS || peers == ZP_END_COPIES || peers == ZP_END_HPZ)
       t->average_data += m->share * (double)zp_move_sent_bytes(m);
   }
 }
@@ -83,6 +84,7 @@ static void add_across(void *sum, int stage, const zp_move_list *list) {
     int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &b->warmup_data : &b->data,
                                          [ZP_END_REPLICAS] = &b->data,
                                          [ZP_END_COPIES] = &b->data,
+                                         [ZP_END_HPZ] = &b->data,
                                          [ZP_END_TENSOR_RANKS] = &b->tensor,
                                          [ZP_END_EXPERT_RANKS] = &b->expert,
                                          [ZP_END_CONTEXT_RANKS] = &b->context,

@@ -51,6 +51,7 @@ static bool saved_leave(const zp_choice *c) { return puts_offloaded(c, ZP_STATE_
 static bool sums(const zp_choice *c) { return c->data > 1 && !zp_shards_gradients(c) && !c->compress; }
 static bool sends_back(const zp_choice *c) { return c->data > 1 && zp_shards_state(c) && !zp_shards_params(c); }
 static bool has_copies(const zp_choice *c) { return zp_shards_state(c) && zp_shard_copies(c) > 1; }
+static bool has_second_copy(const zp_choice *c) { return c->hpz > 0; }
 static bool compresses(const zp_choice *c) { return c->compress; }
 static bool has_stages(const zp_choice *c) { return c->pipeline > 1; }
 static bool divides_positions(const zp_choice *c) { return zp_context_ranks(c) > 1; }
@@ -70,6 +71,7 @@ static const struct {
     [ZP_MOVE_NEED_SUMS] = {sums, "no strategy sums gradients over replicas"},
     [ZP_MOVE_NEED_BACK] = {sends_back, "no strategy sends updated weights back for ZeRO 1 and 2"},
     [ZP_MOVE_NEED_COPIES] = {has_copies, "no strategy sums gradients over copies of shards"},
+    [ZP_MOVE_NEED_HPZ] = {has_second_copy, "no strategy keeps a second copy of the parameters"},
     [ZP_MOVE_NEED_SIGNS] = {compresses, "no strategy exchanges 1-bit gradients"},
     [ZP_MOVE_NEED_MESSAGES] = {has_stages, "no strategy sends messages between stages"},
     [ZP_MOVE_NEED_HEADS] = {divides_positions, "no strategy exchanges heads or keys in context groups"},

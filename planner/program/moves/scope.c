@@ -205,6 +205,11 @@ void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind k
              elements / zp_owners(x->choice, kind), element_bytes, emit, user);
 }
 
+void zp_emit_among_hpz(const zp_move_scope *x, zp_move *move, int64_t elements, int element_bytes, zp_on_move *emit,
+                       void *user) {
+  emit_among(x, move, ZP_WAY_ALL_GATHER, ZP_END_HPZ, x->choice->hpz, elements, element_bytes, emit, user);
+}
+
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state) {
   return zp_format(arena, "%d/8 on %s", zp_eighths_offloaded(x, state), zp_on_disk(x, state) ? "disks" : "the host");
 }

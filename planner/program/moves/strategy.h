@@ -12,6 +12,7 @@
 #define ZP_MOVE_STRATEGIES(X, arg)                                                                                     \
   X(zp_params_offloaded, ON_ACTION | ON_STEP | HAS_RING | HAS_REGIONS, arg)                                            \
   X(zp_zero_gather, ON_ACTION | HAS_RING, arg)                                                                         \
+  X(zp_hpz_copy, ON_ACTION | HAS_REGIONS, arg)                                                                         \
   X(zp_narrow_weights, HAS_REGIONS, arg)                                                                               \
   X(zp_saved_offloaded_strategy, ON_ACTION | HAS_RING | HAS_REGIONS, arg)                                              \
   X(zp_tensor_collectives, ON_INSIDE, arg)                                                                             \
@@ -47,6 +48,8 @@ static inline bool zp_on_disk(const zp_move_scope *x, zp_state state) {
 }
 /* Does the action need a unit's parameters; does it complete its gradients? */
 static inline bool zp_needs_params(zp_act act) { return act != ZP_ACT_BW; }
+/* Does the action gather them from the second copy of hpZ? */
+static inline bool zp_reads_hpz(const zp_choice *choice, zp_act act) { return choice->hpz > 0 && act != ZP_ACT_F; }
 static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || act == ZP_ACT_BW; }
 /* Buckets of the scope's unit, or its relaxation's, one of a kind. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
@@ -143,6 +146,9 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
 /* Emits the sum of a bucket's shard over its copies. */
 void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind kind, int64_t elements,
                           int element_bytes, zp_on_move *emit, void *user);
+/* An all-gather from the second copy of hpZ. Requires: there is one. */
+void zp_emit_among_hpz(const zp_move_scope *x, zp_move *move, int64_t elements, int element_bytes, zp_on_move *emit,
+                       void *user);
 /* Are gradients summed after the last backward, and not alongside it? */
 bool zp_sums_after(const zp_move_scope *x);
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */

@@ -9,7 +9,7 @@ static bool applies(const zp_move_scope *x) { return zp_shards_params(x->choice)
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
-  if (!zp_needs_params(x->act)) return;
+  if (!zp_needs_params(x->act) || zp_reads_hpz(x->choice, x->act)) return;
   zp_move_wait wait = zp_buckets_overlap(x) ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE;
   zp_move move = zp_move_begin(x, &zp_zero_gather, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, wait);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
@@ -18,8 +18,8 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
-  return zp_format(arena, "a rank keeps 1/%d of the parameters; a unit gathers its own twice a micro-batch, %s",
-                   zp_shard_ranks(x->choice),
+  return zp_format(arena, "a rank keeps 1/%d of the parameters; a unit gathers its own %s a micro-batch, %s",
+                   zp_shard_ranks(x->choice), x->choice->hpz > 0 ? "once" : "twice",
                    zp_buckets_overlap(x) ? "while the unit before it computes" : "and waits for them");
 }
 

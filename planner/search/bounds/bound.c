@@ -380,12 +380,12 @@ static zp_bucket_sum find_bucket_sum(const zp_search_cache *s, const zp_choice *
 /* All but the homes. Not bytes: what fills a struct up is not the same in every copy. */
 static bool are_alike(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->context == b->context &&
-         a->expert == b->expert && a->zero == b->zero && a->shard == b->shard && a->schedule == b->schedule &&
-         a->chunks == b->chunks && a->context_by == b->context_by && a->sequence == b->sequence && a->fine == b->fine &&
-         a->compress == b->compress && a->order == b->order && a->microbatch == b->microbatch &&
-         a->loss_chunks == b->loss_chunks && a->recompute == b->recompute && a->recompute_shard == b->recompute_shard &&
-         a->stage_recompute == b->stage_recompute && a->mix == b->mix && a->own_order == b->own_order &&
-         a->cut == b->cut;
+         a->expert == b->expert && a->zero == b->zero && a->shard == b->shard && a->hpz == b->hpz &&
+         a->schedule == b->schedule && a->chunks == b->chunks && a->context_by == b->context_by &&
+         a->sequence == b->sequence && a->fine == b->fine && a->compress == b->compress && a->order == b->order &&
+         a->microbatch == b->microbatch && a->loss_chunks == b->loss_chunks && a->recompute == b->recompute &&
+         a->recompute_shard == b->recompute_shard && a->stage_recompute == b->stage_recompute && a->mix == b->mix &&
+         a->own_order == b->own_order && a->cut == b->cut;
 }
 
 /* The stages of a point ask for the same, but for what they recompute. */

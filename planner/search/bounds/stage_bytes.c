@@ -40,17 +40,9 @@ static zp_move_rings rings_of(const zp_search_cache *s, const zp_point *point) {
 }
 
 int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
-  const int64_t key[ZP_COMMUNICATORS_KEY] = {c->tensor,
-                                             c->pipeline,
-                                             c->data,
-                                             c->order,
-                                             zp_expert_ranks(c),
-                                             zp_context_ranks(c),
-                                             zp_chunks(c),
-                                             (int64_t)c->schedule,
-                                             c->sequence,
-                                             ties,
-                                             c->shard};
+  const int64_t key[ZP_COMMUNICATORS_KEY] = {
+      c->tensor,    c->pipeline,          c->data,     c->order, zp_expert_ranks(c), zp_context_ranks(c),
+      zp_chunks(c), (int64_t)c->schedule, c->sequence, ties,     c->shard,           c->hpz};
   const zp_communicators_memo *last = s->memo.last_communicators;
   if (last && memcmp(last->key, key, sizeof key) == 0) return last->bytes;
   zp_communicators_memo *memo =

@@ -49,6 +49,16 @@ static int next_shard(const zp_search_progress *progress, const zp_choice *c, in
   return 0;
 }
 
+/* The next number of data ranks above `hpz` that may divide a second copy of the parameters: 1 stands for none, more
+ * than 1 only where the plan block has the key. 0: there is none. */
+static int next_hpz(const zp_search_progress *progress, const zp_choice *c, int hpz) {
+  const zp_limit *limit = &progress->in->constraints->hpz;
+  if (!limit->set || !zp_shards_params(c)) return hpz == 0 && zp_limit_allows(limit, 1);
+  for (int next = (int)fmax(hpz + 1, ceil(limit->low)); next < c->data && next <= limit->high; next++)
+    if (c->data % next == 0 && zp_limit_allows(limit, next)) return next;
+  return 0;
+}
+
 static void try_compression(zp_search_progress *progress, const zp_mode_points *p, zp_choice choice) {
   const zp_constraints *c = progress->in->constraints;
   for (int compress = 0; compress <= 1; compress++) {
@@ -72,7 +82,13 @@ void zp_open_zero(zp_search_progress *progress, const zp_point *schedule) {
     if (shard == 0) zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
     for (; shard > 0; shard = next_shard(progress, &choice, shard)) {
       choice.shard = shard < choice.data ? shard : 0;
-      try_compression(progress, &p, choice);
+      int hpz = next_hpz(progress, &choice, 0);
+      if (hpz == 0) zp_search_reject(progress, ZP_REJECT_CONSTRAINT);
+      for (; hpz > 0; hpz = next_hpz(progress, &choice, hpz)) {
+        choice.hpz = hpz > 1 ? hpz : 0;
+        try_compression(progress, &p, choice);
+      }
+      choice.hpz = 0;
     }
   }
 }

@@ -343,6 +343,12 @@ void zpr_return_heads(zpr *c, const zpr_heads *h, const void *in, void *out);
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* hpZ (program->hpz > 0). The bucket that begins at flat element `first`, all of it at `from`: keeps this rank's part
+ * of its second copy. Not collective. */
+void zpr_keep_hpz(zpr *c, int64_t first, const void *from);
+/* Collective over the ranks that divide the second copy: the bucket as it was kept last, from their parts to all of it
+ * at `to`. */
+void zpr_gather_hpz(zpr *c, int64_t first, void *to);
 /* Parameters on disks: starts to read what this rank has of the bucket, which zpr_fetch_params will ask for. Not
  * collective. */
 void zpr_read_params(zpr *c, int64_t first);

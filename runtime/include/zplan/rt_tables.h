@@ -134,7 +134,8 @@ typedef struct zpr_stage {
   int64_t scratch,
       scratch_bytes; /* free between steps: where partial gradients travel together, where Muon and Adafactor work */
   zpr_offloaded params_offloaded; /* of the elements of `params` */
-  int64_t param_ring, grad_ring;  /* where either leave: byte of the arena with two buffers of bucket_elements */
+  int64_t hpz_params; /* where program->hpz > 0: byte of the arena with this rank's part of the second copy */
+  int64_t param_ring, grad_ring; /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_offloaded state_offloaded,
       grads_offloaded; /* of zpr_shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients come in and rounded weights go out through two
@@ -301,6 +302,7 @@ typedef struct zpr_program {
   bool context_by_keys;   /* in two stretches (by_keys.c), else in one */
   bool context_ring;      /* by keys: these are not gathered but met rank after rank (ring.c) */
   unsigned shared_inputs; /* bit i: a context rank reads its positions of input i, else it has those of the sample */
+  int hpz;   /* zero 3: neighbouring data ranks that divide a second copy of the parameters; 0: there is none */
   int shard; /* zero 1 to 3: neighbouring data ranks that divide the state among them, in whole expert groups;
               * other groups of them have copies. 0: all do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,

@@ -413,6 +413,7 @@ typedef struct zp_constraints {
   zp_limit context;         /* data ranks that share the positions of every sample; unset: 1 */
   zp_limit context_by;      /* what they exchange for attention: values of zp_context_by; unset: all */
   zp_limit shard;           /* data ranks that divide the state of ZeRO 1 to 3, of ZeRO 0 one; unset: all */
+  zp_limit hpz;             /* data ranks that divide a second copy of ZeRO 3's parameters; unset, 1: there is none */
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */

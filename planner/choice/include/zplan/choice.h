@@ -39,6 +39,8 @@ typedef struct zp_choice {
   int zero;   /* 0 .. 3 */
   int shard;  /* data ranks that divide among them what ZeRO 1 to 3 share out (0 means all; never all otherwise);
                * zp_shard_ranks reads it */
+  int hpz;    /* ZeRO 3: data ranks that divide among them a second copy of the parameters, which backward gathers
+               * (hpZ of ZeRO++); 0: there is none */
   zp_schedule schedule;
   int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 where the schedule folds */
   bool sequence; /* see zp_constraints.sequence */
@@ -95,7 +97,7 @@ static inline int zp_shard_copies(const zp_choice *choice) { return choice->data
 static inline bool zp_choice_has_degrees(const zp_choice *choice) {
   return choice->tensor >= 1 && choice->pipeline >= 1 && choice->data >= 1 &&
          choice->data % zp_expert_ranks(choice) == 0 && choice->data % zp_context_ranks(choice) == 0 &&
-         choice->data % zp_shard_ranks(choice) == 0;
+         choice->data % zp_shard_ranks(choice) == 0 && (choice->hpz == 0 || choice->data % choice->hpz == 0);
 }
 /* Negative numbers are large ones without their sign: one comparison. */
 static inline bool zp_choice_has_stage(const zp_choice *choice, int stage) {

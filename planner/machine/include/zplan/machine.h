@@ -100,6 +100,8 @@ zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipe
  * expert groups; and the data ranks at the same place of every shard group, which have copies of the same shards. */
 zp_group_link zp_machine_shard_group(const zp_machine *m, const zp_choice *choice, bool experts);
 zp_group_link zp_machine_copies_group(const zp_machine *m, const zp_choice *choice);
+/* Who divides the second copy of the parameters. Requires: choice->hpz > 0. */
+zp_group_link zp_machine_hpz_group(const zp_machine *m, const zp_choice *choice);
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* ---- communicators.c ---- */
@@ -116,6 +118,7 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_CONTEXT,
   ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
   ZP_COMMUNICATOR_COPIES,   /* who has copies of the same shards; DATA and REPLICAS are then those of a shard group */
+  ZP_COMMUNICATOR_HPZ,      /* who divides a second copy of the parameters */
   ZP_COMMUNICATOR_SUMS,     /* none of NCCL's: where the trainer lets shares of gradients arrive */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;

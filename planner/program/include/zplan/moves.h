@@ -42,6 +42,7 @@ typedef enum zp_move_what {
   X(EXPERT_RANKS, "expert group")                                                                                      \
   X(CONTEXT_RANKS, "context group")                                                                                    \
   X(COPIES, "copies of the shard")                                                                                     \
+  X(HPZ, "hpZ group")                                                                                                  \
   X(NEIGHBOUR, "neighbour")                                                                                            \
   X(TIED_STAGES, "tied stages")
 typedef enum zp_move_end {
@@ -211,6 +212,7 @@ typedef enum zp_move_need {
   ZP_MOVE_NEED_SUMS,     /* ZeRO 0 and 1, several data ranks */
   ZP_MOVE_NEED_BACK,     /* ZeRO 1 and 2 */
   ZP_MOVE_NEED_COPIES,   /* several shard groups */
+  ZP_MOVE_NEED_HPZ,      /* a second copy of the parameters */
   ZP_MOVE_NEED_SIGNS,    /* 1-bit Adam */
   ZP_MOVE_NEED_MESSAGES, /* several stages */
   ZP_MOVE_NEED_EXCHANGE, /* experts over data ranks */
