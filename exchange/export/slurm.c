@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch script that starts the ranks of a plan. On GPUs it starts the command that it is given, with the variables
- * that programs on torch.distributed read; on CPU ranks the trainer that `zplan build` makes. */
+/* A batch script that starts the ranks of a plan: those of the trainer that `zplan build` makes, or of the command that
+ * it is given, on GPUs with the variables that programs on torch.distributed read. Plans for other programs have no
+ * trainer, so there a command must be given. */
 #include "export_internal.h"
 
 #include <zplan/quote.h>
@@ -40,7 +41,11 @@ static void put_resources(zp_buf *out, const zp_exporter *e) {
   zp_buf_puts(out, "#SBATCH --mem=0\n#SBATCH --exclusive\n#SBATCH --distribution=block\n");
 }
 
-/* What is started on CPU ranks unless the script is given something else; it goes on where a checkpoint is. */
+static bool has_trainer(const zp_exporter *e) {
+  return e->spec->cluster.node.device.is_cpu || e->spec->cluster.trainer == ZP_TRAINER_ZPLAN;
+}
+
+/* What is started unless the script is given something else; it goes on where a checkpoint is. */
 static void put_trainer(zp_buf *out, const zp_exporter *e, const char *name) {
   const char *dir = e->spec->train.checkpoint_dir;
   zp_buf_printf(out, "if [ $# -eq 0 ]; then\n  set -- ./%s.zplan/trainer\n", name);
@@ -52,19 +57,20 @@ static void put_trainer(zp_buf *out, const zp_exporter *e, const char *name) {
 
 static void put_start(zp_buf *out, const zp_exporter *e, const char *name) {
   bool cpu = e->spec->cluster.node.device.is_cpu;
-  if (cpu)
+  if (has_trainer(e))
     put_trainer(out, e, name);
   else
     zp_buf_puts(out, "if [ $# -eq 0 ]; then\n"
                      "  echo 'say what to start: sbatch SCRIPT COMMAND [ARGUMENT]...' >&2\n"
                      "  exit 2\n"
-                     "fi\n"
-                     "hosts=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
+                     "fi\n");
+  if (!cpu)
+    zp_buf_puts(out, "hosts=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
                      "MASTER_ADDR=${hosts%%$'\\n'*}\n"
                      "export MASTER_ADDR MASTER_PORT=\"${MASTER_PORT:-29500}\" WORLD_SIZE=\"$SLURM_NTASKS\"\n");
   zp_buf_puts(out, "\n# The signal comes two minutes before the time is up; srun, which is $! as soon as it runs, "
                    "hands it to all ranks.\n");
-  zp_buf_printf(out, "trap '[ -z \"${!:-}\" ] || kill -%s \"$!\"' USR1\n", cpu ? "USR1" : "TERM");
+  zp_buf_printf(out, "trap '[ -z \"${!:-}\" ] || kill -%s \"$!\"' USR1\n", has_trainer(e) ? "USR1" : "TERM");
   zp_buf_printf(out, "srun --kill-on-bad-exit=1 %s &\n",
                 cpu ? "\"$@\""
                     : "bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec \"$@\"' rank \"$@\"");
@@ -76,14 +82,13 @@ static void put_start(zp_buf *out, const zp_exporter *e, const char *name) {
 
 static void put_head(zp_buf *out, const zp_exporter *e, const char *name) {
   const zp_estimate *estimate = &e->plan->best.estimate;
-  bool cpu = e->spec->cluster.node.device.is_cpu;
   zp_export_comment(out, zp_format(e->arena, "%s on %d x %s; made by zplan export slurm.", e->spec->model->name,
                                    e->plan->devices, e->spec->cluster.node.device.name));
   zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
   zp_export_comment(out, zp_format(e->arena, "Time: %lld steps, an estimated %s each, and a fifth more.",
                                    (long long)e->spec->train.steps, zp_show_seconds(e->arena, estimate->step_s)));
   zp_buf_puts(out, "#\n");
-  if (cpu)
+  if (has_trainer(e))
     zp_buf_printf(out, "#   zplan build PLAN.json -o %s.zplan && sbatch %s\n", name, e->name);
   else
     zp_buf_printf(out,

@@ -448,16 +448,29 @@ def runs_script(folder):
             file.write(text)
         os.chmod(bin_dir + "/" + name, 0o755)
     env = dict(os.environ, PATH=bin_dir + ":" + os.environ["PATH"], SLURM_NTASKS="800", SLURM_JOB_NODELIST="node[7-8]")
+    job = folder + "/job"
+    os.makedirs(job)
+    foreign = folder + "/gpt2_megatron.sbatch"  # a program that has no trainer of zplan's
+    run = zplan("export", "slurm", EXAMPLES + "gpt2.dz", "--machine", "dgx-h100", "--gpus", "8", "--for", "megatron", "--gap", "50%", "-o", foreign)
+    expect("script for another program", run.returncode == 0, run.stderr[-300:])
+    for script, signal in ((HERE + "/golden/gpt1t.sbatch", "USR1"), (foreign, "TERM")):
+        start = lambda *words: subprocess.run(["bash", script, *words], capture_output=True, text=True, env=env, timeout=900, cwd=job)
+        run = start("bash", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $1"; exit 7', "x", "two words")
+        expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
+        expect("script's status", run.returncode == 7, str(run.returncode))
+        inner = 'trap "echo asked; exit 0" %s; kill -USR1 $SCRIPT; for i in $(seq 500); do sleep 0.2; done; exit 9' % signal
+        run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
+                             text=True, env=env, timeout=900)
+        expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))
+    expect("script of another program without a command", start().returncode == 2)
     script = HERE + "/golden/gpt1t.sbatch"
-    start = lambda *words: subprocess.run(["bash", script, *words], capture_output=True, text=True, env=env, timeout=900)
-    run = start("bash", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $1"; exit 7', "x", "two words")
-    expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
-    expect("script's status", run.returncode == 7, str(run.returncode))
-    expect("script without a command", start().returncode == 2)
-    inner = 'trap "echo asked; exit 0" TERM; kill -USR1 $SCRIPT; for i in $(seq 500); do sleep 0.2; done; exit 9'
-    run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
-                         text=True, env=env, timeout=900)
-    expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))
+    os.makedirs(job + "/gpt1t.zplan")
+    with open(job + "/gpt1t.zplan/trainer", "w", encoding="utf-8") as file:
+        file.write('#!/bin/sh\necho "trainer $SLURM_PROCID $*"\n')
+    os.chmod(job + "/gpt1t.zplan/trainer", 0o755)
+    expect("script starts the trainer", start().stdout == "trainer 3 \n")
+    os.makedirs(job + "/out/gpt1t/latest")
+    expect("script goes on from a checkpoint", start().stdout == "trainer 3 --resume\n")
     with open(bin_dir + "/trainer", "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\necho trained\n")
     os.chmod(bin_dir + "/trainer", 0o755)
