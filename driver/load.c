@@ -342,10 +342,7 @@ zp_plan *zp_plan_of_file(zp_arena *arena, const zp_spec *spec, const zp_json *js
 /* A plan may hold more than the generator of trainers can print. */
 static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
-  zp_spec own = *plan->spec; /* whichever program it was planned for */
-  own.cluster.trainer = ZP_TRAINER_ZPLAN;
   const char *why_not = zp_trainer_refusal(ZP_TRAINER_ZPLAN, &plan->spec->train, &plan->best.choice);
-  if (!why_not) why_not = zp_choice_refusal(&plan->best.choice, &own);
   if (!why_not) return plan;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s", why_not);
   zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans; without this constraint a plan is "

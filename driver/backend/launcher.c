@@ -120,6 +120,13 @@ static const char *version_in(const char *line) {
   return NULL;
 }
 
+/* NULL: of no known version. */
+static const zp_launcher *of_version(const char *version) {
+  for (int i = 0; i < N_VERSIONS && version; i++)
+    if (versions[i].major == atoi(version)) return &versions[i];
+  return NULL;
+}
+
 static const zp_launcher *refuse(zp_run_state *run, const char *line, const char *version) {
   zp_diag *d;
   if (version)
@@ -149,8 +156,7 @@ const zp_launcher *zp_find_launcher(zp_run_state *run) {
     return NULL;
   }
   const char *version = version_in(line);
-  for (int i = 0; i < N_VERSIONS && version; i++)
-    if (versions[i].major == atoi(version)) found = &versions[i];
+  found = of_version(version);
   return found ? found : refuse(run, line, version);
 }
 
@@ -161,9 +167,8 @@ const char *zp_launcher_found(zp_arena *arena) {
   const char *version = ask(line, sizeof line) ? version_in(line) : NULL;
   if (!version) return zp_format(arena, "%s (names no version of Open MPI: not used)", path);
   int n = (int)strspn(version, "0123456789.");
-  for (int i = 0; i < N_VERSIONS; i++)
-    if (versions[i].major == atoi(version)) return zp_format(arena, "%s (Open MPI %.*s)", path, n, version);
-  return zp_format(arena, "%s (Open MPI %.*s: not used, 4 and 5 are)", path, n, version);
+  return zp_format(arena, "%s (Open MPI %.*s%s)", path, n, version,
+                   of_version(version) ? "" : ": not used, 4 and 5 are");
 }
 
 /* ---- its words ---- */

@@ -64,8 +64,8 @@ void zp_export_fsdp2(zp_exporter *e) {
     zp_buf_puts(&out, script[i]);
     marks += plan || model;
     if (plan) zp_buf_puts(&out, f.out.data);
-    if (model && f.gpt->rms_norm) put_lines(&out, llama, sizeof llama / sizeof *llama);
-    if (model && !f.gpt->rms_norm) put_lines(&out, gpt2, sizeof gpt2 / sizeof *gpt2);
+    if (model && zp_fsdp2_is_llama(f.gpt)) put_lines(&out, llama, sizeof llama / sizeof *llama);
+    if (model && !zp_fsdp2_is_llama(f.gpt)) put_lines(&out, gpt2, sizeof gpt2 / sizeof *gpt2);
   }
   assert(marks == 2 && "the script has no place for the plan or the model");
   e->result->text = out.data;

@@ -21,6 +21,9 @@ void zp_fsdp2_put_flag(zp_fsdp2 *f, const char *name, bool value);
 void zp_fsdp2_put_text(zp_fsdp2 *f, const char *name, const char *value);
 void zp_fsdp2_put_words(zp_fsdp2 *f, const char *name, const char *words);
 
+/* Which of the script's two models it is, or would be. */
+static inline bool zp_fsdp2_is_llama(const zp_gpt *gpt) { return gpt->rms_norm; }
+
 /* Each writes its constants and refuses what the script cannot do. */
 bool zp_fsdp2_model(zp_fsdp2 *f); /* fsdp2_model.c: false when it is none of the script's */
 void zp_fsdp2_plan(zp_fsdp2 *f);  /* fsdp2_plan.c: mesh, batch, recomputation, offloading */

@@ -43,12 +43,13 @@ static const module_row llama[] = {{"embed_tokens", true, 0},
                                    {LLAMA_LAYER "mlp.down_proj.weight", true, 0},
                                    {"norm.weight", false, 1}};
 
-/* A model of the script: its modules, and what it does not have (NULL: nothing). */
+/* A model of the script: its modules, what it does not have (NULL: nothing), and constants. */
 typedef struct script_model {
   const char *name;
   const module_row *rows;
   int n_rows;
   const char *(*foreign)(zp_arena *arena, const zp_gpt *gpt);
+  void (*put)(zp_fsdp2 *f); /* constants that the other has not */
 } script_model;
 
 static const char *foreign_to_gpt2(zp_arena *arena, const zp_gpt *gpt) {
@@ -72,10 +73,29 @@ static const char *foreign_to_llama(zp_arena *arena, const zp_gpt *gpt) {
   return NULL;
 }
 
-static const script_model models[] = {{"GPT-2", gpt2, sizeof gpt2 / sizeof *gpt2, foreign_to_gpt2},
-                                      {"Llama", llama, sizeof llama / sizeof *llama, foreign_to_llama}};
+static void put_gpt2(zp_fsdp2 *f) {
+  static const char *const activations[] = {
+      [ZP_GPT_GELU_TANH] = "gelu_tanh", [ZP_GPT_GELU_ERF] = "gelu", [ZP_GPT_RELU] = "relu"};
+  const zp_gpt *gpt = f->gpt;
+  zp_fsdp2_put_int(f, "POSITIONS", gpt->positions);
+  zp_fsdp2_put_text(f, "ACTIVATION", activations[gpt->activation]);
+  zp_fsdp2_put_real(f, "DROPOUT", gpt->dropout);
+  zp_fsdp2_put_real(f, "ATTENTION_DROPOUT", gpt->attention_dropout);
+  if (gpt->dropout > 0 || gpt->attention_dropout > 0)
+    zp_export_note(f->e, "dropout draws PyTorch's random numbers, not zplan's");
+}
 
-static const script_model *model_of(const zp_gpt *gpt) { return &models[gpt->rms_norm ? 1 : 0]; }
+static void put_llama(zp_fsdp2 *f) {
+  zp_fsdp2_put_int(f, "KV_HEADS", f->gpt->kv_heads);
+  zp_fsdp2_put_int(f, "HEAD_WIDTH", f->gpt->head_size);
+  zp_fsdp2_put_real(f, "THETA", f->gpt->theta);
+  zp_fsdp2_put_flag(f, "TIED", f->gpt->tied);
+}
+
+static const script_model models[] = {{"GPT-2", gpt2, sizeof gpt2 / sizeof *gpt2, foreign_to_gpt2, put_gpt2},
+                                      {"Llama", llama, sizeof llama / sizeof *llama, foreign_to_llama, put_llama}};
+
+static const script_model *model_of(const zp_gpt *gpt) { return &models[zp_fsdp2_is_llama(gpt)]; }
 
 static const char *foreign(zp_arena *arena, const zp_gpt *gpt) {
   if (gpt->experts > 0) return "experts in place of the MLP";
@@ -111,25 +131,6 @@ static const char *unknown_parameter(zp_arena *arena, const zp_model *model, con
   return NULL;
 }
 
-static void put_gpt2(zp_fsdp2 *f) {
-  static const char *const activations[] = {
-      [ZP_GPT_GELU_TANH] = "gelu_tanh", [ZP_GPT_GELU_ERF] = "gelu", [ZP_GPT_RELU] = "relu"};
-  const zp_gpt *gpt = f->gpt;
-  zp_fsdp2_put_int(f, "POSITIONS", gpt->positions);
-  zp_fsdp2_put_text(f, "ACTIVATION", activations[gpt->activation]);
-  zp_fsdp2_put_real(f, "DROPOUT", gpt->dropout);
-  zp_fsdp2_put_real(f, "ATTENTION_DROPOUT", gpt->attention_dropout);
-  if (gpt->dropout > 0 || gpt->attention_dropout > 0)
-    zp_export_note(f->e, "dropout draws PyTorch's random numbers, not zplan's");
-}
-
-static void put_llama(zp_fsdp2 *f) {
-  zp_fsdp2_put_int(f, "KV_HEADS", f->gpt->kv_heads);
-  zp_fsdp2_put_int(f, "HEAD_WIDTH", f->gpt->head_size);
-  zp_fsdp2_put_real(f, "THETA", f->gpt->theta);
-  zp_fsdp2_put_flag(f, "TIED", f->gpt->tied);
-}
-
 static void put_sizes(zp_fsdp2 *f) {
   const zp_gpt *gpt = f->gpt;
   zp_fsdp2_put_int(f, "VOCABULARY", gpt->vocabulary);
@@ -139,10 +140,7 @@ static void put_sizes(zp_fsdp2 *f) {
   zp_fsdp2_put_int(f, "HEADS", gpt->heads);
   zp_fsdp2_put_int(f, "MLP_WIDTH", gpt->ff);
   zp_fsdp2_put_real(f, "NORM_EPS", gpt->norm_eps);
-  if (gpt->rms_norm)
-    put_llama(f);
-  else
-    put_gpt2(f);
+  model_of(gpt)->put(f);
 }
 
 /* {} stands for the number of a layer. The recogniser has seen normal distributions around 0. */

@@ -202,7 +202,8 @@ static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
 static void second_copy(zp_replay *r, const zp_replay_frame *f) {
   const zp_graph *g = f->call->seg->graph;
   int64_t ranks = choice_of(r)->hpz, size = r->lowered->param_bytes, copy = r->stage->at[ZP_REGION_HPZ_PARAMS];
-  for (int use = 0; use < g->params.len && ranks > 0; use++) {
+  if (ranks == 0) return;
+  for (int use = 0; use < g->params.len; use++) {
     zp_replay_part part;
     const zp_replay_frame frame = {.call = f->call};
     int param = g->params.data[use].param;

@@ -142,8 +142,8 @@ static int64_t narrow_elements(const facts *f) {
 /* One of `hpz` equal parts of everything that the stage's data ranks hold, trained or not. */
 static int64_t hpz_elements(const facts *f) {
   int64_t elements = 0;
-  for (zp_param_kind kind = 0; kind < ZP_KINDS && f->v->choice.hpz > 0; kind++)
-    elements += f->sizes->all.of[kind] / f->v->choice.hpz;
+  if (f->v->choice.hpz == 0) return 0;
+  for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++) elements += f->sizes->all.of[kind] / f->v->choice.hpz;
   return elements;
 }
 

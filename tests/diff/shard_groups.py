@@ -175,19 +175,24 @@ def check_second_copies(tally, folder):
 
 # ---- refusals ----
 
+SPREAD = ("--set", "data=4", "--set", "zero=3", "--set", "expert=2", "--set", "model.n=4")
 REFUSED = (
     (("--set", "zero=2", "--set", "hpz=2"), "that ZeRO 3 divides"),
     (("--set", "zero=3", "--set", "hpz=3"), "outside the plan block's constraints"),  # of four ranks
     (("--set", "zero=3", "--set", "hpz=2", "--set", "shard=2"), "without the constraint on `shard`"),
+    (SPREAD + ("--set", "hpz=2"), "without the constraint on `expert`"),
     (("--cluster", "gpu", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
     (("--cluster", "gpu", "--for", "fsdp", "--set", "zero=3", "--set", "hpz=2"), "no second copy of the parameters on GPUs"),
 )
 
 
 def check_refusals(tally):
+    plain = harness.zplan("plan", os.path.join(HERE, "moe.dz"), "--ranks", "4", "--set", "tensor=1", "--set", "pipeline=1", *SPREAD)
+    tally.check("experts are spread without hpZ", plain.status == 0, plain.tail())
     for words, said in REFUSED:
+        model = "moe.dz" if words[:len(SPREAD)] == SPREAD else "gpt.dz"
         ranks = () if "--cluster" in words else ("--ranks", "4")
-        done = harness.zplan("plan", os.path.join(HERE, "gpt.dz"), *ranks, "--set", "tensor=1", "--set", "pipeline=1", *words)
+        done = harness.zplan("plan", os.path.join(HERE, model), *ranks, "--set", "tensor=1", "--set", "pipeline=1", *words)
         tally.check("refused: %s" % " ".join(words), done.status != 0 and said in " ".join(done.err.split()), done.err[-600:])
 
 

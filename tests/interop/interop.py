@@ -499,6 +499,15 @@ def refused_exports(folder):
     refused("two files", ["export", "slurm", card, card], 2)
     refused("cpu", ["export", "megatron", *CPU], 1, "has CPU devices", "Z0681")
     refused("cpu", ["export", "deepspeed", *CPU], 1, "has CPU devices")
+    # DeepSpeed's plans with hpZ have no tensor ranks, but a file may say so.
+    path = folder + "/hpz.json"
+    zplan(HERE + "/golden/llama2_7b.dz", "--gpus", "16", "--for", "deepspeed", *sets("tensor=1 pipeline=1 zero=3 hpz=8 microbatch=1"), "-o", path)
+    with open(path, encoding="utf-8") as file:
+        plan = json.load(file)
+    plan["degrees"].update(tensor=2, data=8, hpz=4)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(plan, file)
+    refused("hpZ with tensor ranks", ["export", "deepspeed", path], 1, "without tensor ranks and stages", "--set hpz=1")
     model = folder + "/m.dz"
     zplan("import", "hf", HF + "gpt2_xl.json", "-o", model)
     refused("dropout", ["export", "megatron", model, "--gpus", "8"], 1, "dropout is 0.1 here and 0 elsewhere", "Z0682")

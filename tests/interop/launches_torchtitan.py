@@ -83,6 +83,7 @@ WRONG = [
     (two_parts(parts_of([16, 16], first="norm")), "Z0689", ["has `norm` in part 1"]),
     (two_parts([1, 2]), "Z0688", ["part 1 of `parallelism.module_fqns_per_model_part` is no list"]),
     (two_parts("layers.3"), "Z0688", ["no list of lists"]),
+    (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_split_points=["layers.1"] * 4096), "Z0688", ["has 4096 layers, more than 4095"]),
     (changed("parallelism", pipeline_parallel_degree=2, pipeline_parallel_split_points=["layers.32"]), "Z0688", ["has `layers.32`, no layer from layers.1"]),
     (changed("training", num_tokens_per_microbatch_per_dp_rank=8192), "Z0688", ["contradict each other"]),
     (changed("training", global_batch_size=17), "Z0688", ["a batch of 17"]),

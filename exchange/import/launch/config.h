@@ -7,6 +7,8 @@
 #include "launch.h"
 #include <zplan/json.h>
 
+enum { MOST_RANKS = 1 << 20, MOST_BATCH = 100000000 }; /* of a launch */
+
 /* KEY_READ: somebody reads them. KEY_NOTHING: they decide neither operations nor what a plan decides or prices.
  * KEY_NAMED: a note says what is taken instead. KEY_REFUSED: another model or training. */
 typedef enum config_meaning { KEY_READ, KEY_NOTHING, KEY_NAMED, KEY_REFUSED } config_meaning;

@@ -2,8 +2,6 @@
 /* Batch, ZeRO, offloading and kept activations of DeepSpeed's configuration as limits of a plan block. */
 #include "deepspeed_import.h"
 
-enum { MOST_RANKS = 1 << 20, MOST_BATCH = 100000000 };
-
 /* Two of batch, micro-batch and accumulation give the third; one of them alone is without accumulation
  * (runtime/config.py, _set_batch_related_parameters). */
 static void pin_batch(config *d, int64_t ranks) {

@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-enum { MOST_RANKS = 1 << 20, MOST_PARTS = 4096 };
+enum { MOST_PARTS = 4096 };
 
 static const char of_parts[] = "parallelism.module_fqns_per_model_part";
 static const char of_points[] = "parallelism.pipeline_parallel_split_points";
@@ -57,6 +57,7 @@ static void equal_parts(config *d, int64_t pipeline, int64_t chunks) {
                  : config_has(d, last_less) ? config_from(d, last_less)
                                             : "stages of equal size, embedding and head counted as a layer each");
 }
+
 /* ---- modules by name ---- */
 
 typedef ZP_VEC(int64_t) parts; /* layers of every part */
@@ -138,8 +139,13 @@ static bool read_points(config *d, int64_t all, parts *to) {
       zp_push(d->l->arena, &names, zp_strndup(d->l->arena, at, n));
       at += n;
     }
+  if (names.len >= MOST_PARTS) {
+    launch_complain(d->l, config_at(d, of_points), "`%s` has %d layers, more than %d", of_points, names.len,
+                    MOST_PARTS - 1);
+    return false;
+  }
   int64_t begin = 0;
-  for (int i = 0; i < names.len && i < MOST_PARTS; i++) {
+  for (int i = 0; i < names.len; i++) {
     int64_t layer = names.data[i] ? layer_of(names.data[i]) : -1;
     if (layer <= begin || layer >= all) {
       launch_complain(d->l, config_at(d, of_points), "`%s` has `%s`, no layer from layers.%lld to layers.%lld",

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-enum { MOST_RANKS = 1 << 20, MOST_BATCH = 100000000 };
-
 /* Ranks of each axis. */
 typedef struct degrees {
   int64_t replicate, shard, tensor, pipeline, context;

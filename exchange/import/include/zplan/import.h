@@ -109,13 +109,13 @@ const char *zp_gpu_of_pci_device(int64_t device);
 
 /* ---- launches of other programs ---- */
 
-/* What the command line says besides the file. */
 /* What a pipeline of a model is cut between: an iteration of a repeat, which is a layer, or what stands between. */
 typedef struct zp_launch_unit {
   bool layer;
   int64_t parameters; /* that it reads: a table that the head shares counts in both */
 } zp_launch_unit;
 
+/* What the command line says besides the file. */
 typedef struct zp_launch_words {
   zp_strings args;                /* after `--`: words of the other program */
   int64_t gpus;                   /* 0: the launch says how many */

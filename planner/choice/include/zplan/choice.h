@@ -66,13 +66,13 @@ typedef struct zp_choice {
 /* Model chunks a stage. */
 static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
 static inline int zp_loss_chunks(const zp_choice *choice) { return choice->loss_chunks > 1 ? choice->loss_chunks : 1; }
-/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
-static inline bool zp_schedule_splits(zp_schedule schedule) {
-  return schedule >= ZP_SCHEDULE_ZB_H1 && schedule <= ZP_SCHEDULE_DUALPIPEV;
-}
 /* Has every stage two chunks, the second half of the model folded back over the first one? */
 static inline bool zp_schedule_folds(zp_schedule schedule) {
   return schedule == ZP_SCHEDULE_ZB_V || schedule == ZP_SCHEDULE_DUALPIPEV;
+}
+/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
+static inline bool zp_schedule_splits(zp_schedule schedule) {
+  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || zp_schedule_folds(schedule);
 }
 /* Ranks that a plan uses. */
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
