@@ -370,7 +370,7 @@ Test(answers, decisions_that_do_not_go_together_are_named) {
   pin(&c->chunks, 3);
   pin(&c->schedule, ZP_SCHEDULE_1F1B);
   pin(&c->pipeline, 2);
-  expect_refusal(spec, 4, "only interleaved and zb_v have more than one chunk a stage");
+  expect_refusal(spec, 4, "only interleaved, zb_v and dualpipev have more than one chunk a stage");
 }
 
 Test(answers, several_chunks_that_do_not_fit_name_their_bytes) {
