@@ -8,6 +8,7 @@
  * sum to step_s. */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 #include "software_cost.h"
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
@@ -99,14 +100,56 @@ zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine 
   return end;
 }
 
+/* Do two stages have the same runs of the same procedures, and nothing that names the stage? Only asked where all state
+ * is on the device and nodes are alike. */
+static bool have_same_runs(const zp_program *p, int a, int b) {
+  const zp_stage *x = &p->stages[a], *y = &p->stages[b];
+  bool same = zp_program_lowered(p, a) == zp_program_lowered(p, b) && x->runs.len == y->runs.len &&
+              x->shared.len + y->shared.len == 0 && x->n_calls == y->n_calls && x->statistics == y->statistics &&
+              memcmp(&x->flat, &y->flat, sizeof x->flat) == 0 && memcmp(&x->shard, &y->shard, sizeof x->shard) == 0;
+  for (int i = 0; i < x->runs.len && same; i++) {
+    const zp_run *r = &x->runs.data[i], *q = &y->runs.data[i];
+    same = r->segment == q->segment && r->rest == q->rest && r->count == q->count && r->chunk == q->chunk;
+  }
+  return same;
+}
+
+/* Ends of the last stages that differed: most stages of a long pipeline are like one of them. */
+enum { MOST_KNOWN_ENDS = 8 };
+typedef struct known_ends {
+  bool possible;
+  int n, stage[MOST_KNOWN_ENDS];
+  double overlapped_s[MOST_KNOWN_ENDS];
+  zp_step_end end[MOST_KNOWN_ENDS];
+} known_ends;
+
+static known_ends known_ends_of(const zp_program *program, const zp_machine *machine) {
+  bool alike = !machine->cluster || machine->cluster->groups.len == 0;
+  return (known_ends){.possible = alike && zp_all_on_device(&program->choice)};
+}
+
 typedef zp_step_end zp_end_of_stage(const zp_program *program, const zp_machine *machine, int stage,
                                     double overlapped_s);
+static zp_step_end recall_end(known_ends *known, const zp_program *program, const zp_machine *machine, int stage,
+                              double overlapped_s, zp_end_of_stage *end_of_stage) {
+  if (!known->possible) return end_of_stage(program, machine, stage, overlapped_s);
+  int n = known->n < MOST_KNOWN_ENDS ? known->n : MOST_KNOWN_ENDS;
+  for (int i = 0; i < n; i++)
+    if (known->overlapped_s[i] == overlapped_s && have_same_runs(program, known->stage[i], stage)) return known->end[i];
+  int at = known->n++ % MOST_KNOWN_ENDS;
+  known->stage[at] = stage;
+  known->overlapped_s[at] = overlapped_s;
+  return known->end[at] = end_of_stage(program, machine, stage, overlapped_s);
+}
+
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run,
                              zp_end_of_stage *end_of_stage) {
   step_ends ends = {.ready_s = -1};
+  known_ends known = known_ends_of(program, machine);
   for (int s = 0; s < run->stages; s++) {
     zp_stage_time time = zp_cost_stage_time(run, s);
-    zp_step_end end = end_of_stage(program, machine, s, zp_cost_overlapped(&program->choice, &time));
+    zp_step_end end =
+        recall_end(&known, program, machine, s, zp_cost_overlapped(&program->choice, &time), end_of_stage);
     double reduce = end.reduce_s, apart = zp_cost_delayed_step(&end);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;

@@ -30,7 +30,8 @@ void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places
   sum->constant_s += share * chain->constant_s;
 }
 
-static double seconds_of(const zp_chain *chain, int place, const zp_cut_cost *cost) {
+static inline __attribute__((always_inline)) double seconds_of(const zp_chain *chain, int place,
+                                                               const zp_cut_cost *cost) {
   return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
 }
 

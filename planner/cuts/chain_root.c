@@ -116,10 +116,19 @@ static bool move_unit(zp_chain_tree *t, int from, int to) {
   return true;
 }
 
-/* Does every row allow a faster cut? The last ones know most. */
-static bool rows_allow(const zp_chain_tree *t, double seconds) {
+static bool row_allows(const zp_chain_tree *t, int row, double seconds) {
+  return zp_chain_meets(zp_chain_of_cut(t->space, &t->rows[row], t->cut), seconds);
+}
+
+/* Does every row allow a faster cut? The row that did not last time, when a unit went to the same place, comes first;
+ * of the others the last ones know most. */
+static bool rows_allow(const zp_chain_tree *t, int *refused, double seconds) {
+  if (!row_allows(t, *refused, seconds)) return false;
   for (int r = t->n_rows; r-- > 0;)
-    if (!zp_chain_meets(zp_chain_of_cut(t->space, &t->rows[r], t->cut), seconds)) return false;
+    if (r != *refused && !row_allows(t, r, seconds)) {
+      *refused = r;
+      return false;
+    }
   return true;
 }
 
@@ -127,13 +136,15 @@ static bool rows_allow(const zp_chain_tree *t, double seconds) {
 static void improve_cut(zp_chain_tree *t) {
   int n = t->places, since = 0;
   double best = t->seen_s;
+  int *refused = ZP_NEW_ARRAY(t->scratch, int, n); /* by which row, of moves to a place */
   int64_t stop_at = t->effort->work_left - (t->effort->work_left - t->stop_at) / ZP_IMPROVE_PART;
   for (int64_t i = 0; since < n * n && t->n_rows < t->most_rows - ZP_MOST_SEEN / 2 && t->effort->work_left > stop_at;
        i = (i + 1) % (n * n), since++) {
     int from = (int)(i / n), to = (int)(i % n);
     if (from == to || !move_unit(t, from, to)) continue;
     zp_chain_spend(t, t->places / ZP_CHAIN_ENDS);
-    if (rows_allow(t, best * (1 - ZP_BOUND_SLACK)) && learn_row(t) && t->seen_s < best * (1 - ZP_BOUND_SLACK))
+    if (rows_allow(t, &refused[to], best * (1 - ZP_BOUND_SLACK)) && learn_row(t) &&
+        t->seen_s < best * (1 - ZP_BOUND_SLACK))
       best = t->seen_s, since = 0;
     else
       move_unit(t, to, from);

@@ -6,6 +6,7 @@
  * are added to the solved tableau: a column by the slacks' part of it, which is the inverse of the basis, a row by
  * eliminating what is in the basis; then the dual method makes it feasible, and the primal one best again. */
 #include <math.h>
+#include <zplan/lanes.h>
 #include "cut_space.h"
 
 struct zp_matrix_game {
@@ -42,10 +43,18 @@ static int next_column(const zp_matrix_game *g, int column) {
 }
 static bool is_column(const zp_matrix_game *g, int column) { return column < g->most_columns + g->rows; }
 
+static void subtract_some(double *from, const double *row, double factor, int n) {
+  const zp_lanes all = zp_lanes_all(factor);
+  int c = 0;
+  for (; c + ZP_LANES <= n; c += ZP_LANES)
+    zp_lanes_put(&from[c], zp_lanes_less(zp_lanes_at(&from[c]), zp_lanes_times(all, zp_lanes_at(&row[c]))));
+  for (; c < n; c++) from[c] -= factor * row[c];
+}
+
 static void subtract(const zp_matrix_game *g, double *from, const double *row, double factor) {
   if (factor == 0) return;
-  for (int c = 0; c < g->columns; c++) from[c] -= factor * row[c];
-  for (int c = g->most_columns; c < g->most_columns + g->rows; c++) from[c] -= factor * row[c];
+  subtract_some(from, row, factor, g->columns);
+  subtract_some(from + g->most_columns, row + g->most_columns, factor, g->rows);
   from[right(g)] -= factor * row[right(g)];
 }
 

@@ -126,6 +126,24 @@ double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memor
 /* False: saved values that have left the device have no room on the hosts, however the model is cut. */
 bool zp_hosts_have_room(zp_search_cache *s, const zp_point *point);
 
+/* ---- part_rooms.c ---- */
+/* Bytes of a layer's parts first .. end - 1 in one mode: their state; what they keep of a micro-batch in flight, and of
+ * one whose weight gradients wait; what a stage with them needs besides, at least. */
+typedef struct zp_piece_bytes {
+  double state, kept, waits, alongside;
+} zp_piece_bytes;
+typedef struct zp_part_bytes {
+  zp_piece_bytes piece[ZP_MOST_MODES][ZP_MOST_PARTS][ZP_MOST_PARTS + 1]; /* [mode][first][end] */
+  int parts, modes;                                                      /* of a layer; of the point */
+  bool mixes;                                                            /* a stage may be in several modes */
+  double limit;                                                          /* bytes of a stage */
+} zp_part_bytes;
+/* Requires: the point's cuts may lie inside layers, and its stages have one chunk. */
+zp_part_bytes zp_bytes_of_parts(zp_search_cache *s, const zp_point *point, const zp_alongside *alongside);
+/* The most parts that a stage has room for with so many micro-batches in flight, and so many whose weight gradients
+ * wait. It falls with both. */
+double zp_most_parts(const zp_part_bytes *bytes, double flight, double waiting);
+
 /* ---- least_parts.c ---- */
 /* The work_s of a point whose cuts may lie inside layers; false as above. */
 bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask);

@@ -367,12 +367,14 @@ typedef struct stages_of {
   const prices *p;
   zp_search_cache *s;
   const zp_choice *c;
+  const zp_part_bytes *whole; /* NULL: nothing is known of whole numbers of layers */
 } stages_of;
 
 static double parts_of_stage(void *user, int stage) {
   const stages_of *x = user;
   zp_stage_flight f = zp_find_stage_flight(x->s, x->c, stage);
-  return most_of_stage(x->all, x->p, (microbatches){f.flight, fewer(f.pending)}, &(gains){0, 1}).parts;
+  microbatches n = {f.flight, fewer(f.pending)};
+  return x->whole ? zp_most_parts(x->whole, n.flight, n.waiting) : most_of_stage(x->all, x->p, n, &(gains){0, 1}).parts;
 }
 
 /* serve_stages where parts alone are wanted. What a stage has room for falls with its micro-batches, so it does not
@@ -386,17 +388,17 @@ static bool house_parts(stages_of *x) {
 }
 
 /* What the stages with the fewest and the most micro-batches say of all decides most. */
-static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, const zp_choice *c, gains *wanted) {
+static bool serve(const knapsack *all, const prices *p, zp_search_cache *s, const zp_choice *c,
+                  const zp_part_bytes *whole, gains *wanted) {
   const zp_flight_memo *few = zp_find_flight_extremes(s, c);
   if (c->pipeline * most_room(all, p, (microbatches){few->least, fewer(few->least_pending)}) <
       wanted->parts - ZP_BOUND_SLACK * all->n)
     return false;
   gains least = least_of_stage(all, p, (microbatches){few->most, few->most_pending});
-  if (c->pipeline * least.parts >= wanted->parts && c->pipeline * least.seconds >= wanted->seconds) {
-    *wanted = (gains){0, 0};
-    return true;
-  }
-  if (!house_parts(&(stages_of){all, p, s, c})) return false;
+  bool enough = c->pipeline * least.parts >= wanted->parts && c->pipeline * least.seconds >= wanted->seconds;
+  bool housed = enough && (!whole || c->pipeline * zp_most_parts(whole, few->most, few->most_pending) >= all->n);
+  if (!housed && !house_parts(&(stages_of){all, p, s, c, whole})) return false;
+  if (enough) *wanted = (gains){0, 0};
   return wanted->seconds <= 0 || serve_stages(all, p, zp_find_flights(s, c), wanted);
 }
 
@@ -420,7 +422,10 @@ bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_least_ask ask) 
   if (c->pipeline * most_room(all, &p, (microbatches){ZP_LEAST_FLIGHT(s->in), 0}) < all->n * (1 - ZP_BOUND_SLACK))
     return false;
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
-  if (!serve(all, &p, s, c, &wanted)) return false;
+  zp_part_bytes whole;
+  bool counts = zp_chunks(c) == 1;
+  if (counts) whole = zp_bytes_of_parts(s, point, &alongside);
+  if (!serve(all, &p, s, c, counts ? &whole : NULL, &wanted)) return false;
   point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - ZP_BOUND_SLACK));
   return true;
 }
@@ -569,5 +574,5 @@ bool zp_hosts_have_room_for_parts(zp_search_cache *s, const zp_point *point, con
       make_prices(all, zp_bytes_of_state(c, zp_variant_of(s, point)->lowered, shares), share_offloaded(all, c), 0,
                   ((double)s->host_bytes + 1) * (1 + ZP_BOUND_SLACK), zp_chunks(c));
   gains wanted = {0, all->n};
-  return serve(all, &p, s, c, &wanted);
+  return serve(all, &p, s, c, NULL, &wanted);
 }

@@ -84,13 +84,6 @@ typedef struct zp_limits {
 } zp_limits;
 
 enum { ZP_EIGHTHS = 8 }; /* of a class of state: the shares that leave the device */
-/* Does no share of any class leave? */
-static inline bool zp_all_on_device(const zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths > 0) return false;
-  return true;
-}
-
 /* Those that stay on the device at least. A home off the device without eighths: how much leaves
  * is open. */
 static inline int zp_eighths_here(const zp_choice *c, zp_state state) {

@@ -121,6 +121,12 @@ static inline bool zp_shards(const zp_choice *choice, zp_state state) {
   assert(state < ZP_STATE_COUNT);
   return choice->zero >= zero[state];
 }
+/* Does no share of any class of state leave the device? */
+static inline bool zp_all_on_device(const zp_choice *choice) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (choice->home[i].eighths > 0) return false;
+  return true;
+}
 /* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
  * because some of them live off the device? */
 static inline bool zp_moves_params(const zp_choice *choice) {
