@@ -35,7 +35,7 @@ static bool takes_casts(const zp_segment_program *seg, const zp_node *node) {
   return class == ZP_CLASS_GROUPED ? seg->segment->is_repeat : class == ZP_CLASS_MATMUL && node->attr.float8;
 }
 
-/* Of a unit's own trained parameters those that such products alone read in forward. */
+/* Elements of the unit's own trained parameters that such products alone read in forward. */
 static int64_t casts_of_unit(const zp_replay *r, const zp_segment_program *seg) {
   const zp_graph *g = seg->graph;
   int64_t elements = 0;

@@ -259,7 +259,7 @@ static void round_operands(zpr_product *p, const rounding *formats) {
   p->b_format = formats->b;
 }
 
-/* Of an expert's operand, whose parts are `step` bytes apart. */
+/* The scale of an expert's operand, whose parts are `step` bytes apart. */
 static float expert_scale(zpk_float8 format, const char *x, int64_t rows, int64_t cols, int64_t ld, int64_t parts,
                           int64_t step) {
   float most = 0;

@@ -301,8 +301,8 @@ static inline void narrow_products(zp_arena *arena, zp_spec *spec, zp_precision 
   spec->cluster.node.device.arch = "sm_100";
   spec->train.precision = precision;
   cr_assert(zp_software_find("megatron", &spec->cluster.trainer, &spec->cluster.software));
-  cr_assert_null(zp_software_with_recipe(arena, zp_precision_recipe(precision), &spec->cluster,
-                                         &spec->cluster.software));
+  cr_assert_null(
+      zp_software_with_recipe(arena, zp_precision_recipe(precision), &spec->cluster, &spec->cluster.software));
   zp_model_set_float8(spec->model, 16);
 }
 

@@ -85,8 +85,8 @@ Test(moves, zero_3) {
   cr_expect(first.wait == ZP_WAIT_BY_UNIT && first.from == ZP_END_DATA_RANKS && first.to == ZP_END_DEVICE);
 }
 
-/* Casts that stand alone are gathered as such: matrices of three layers, 12 d^2 of 49152 elements each, d = 64. With ZeRO
- * 1 MXFP8 comes in 16 bits. */
+/* Casts that stand alone are gathered as such: matrices of three layers, 12 d^2 of 49152 elements each, d = 64. With
+ * ZeRO 1 MXFP8 comes in 16 bits. */
 Test(moves, casts_are_gathered_in_their_bits) {
   enum { MATRICES = 49152, MICRO = 4 };
   static const struct {

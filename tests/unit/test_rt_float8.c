@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of operands that are rounded to 8 bits, against f64 sums of operands that are rounded by the formats'
  * definitions: scales of whole tensors and of blocks, which end where operands do, all transpositions, one and several
- * threads, gradients of a linear layer, experts in slots and in sorted rows. Gradients with a kept operand against those
- * without, to the bit. */
+ * threads, gradients of a linear layer, experts in slots and in sorted rows. Gradients with a kept operand against
+ * those without, to the bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

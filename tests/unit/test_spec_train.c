@@ -279,7 +279,7 @@ Test(spec_train, products_in_fp8_are_those_of_layers_but_of_gates_and_adapters) 
                               "    x = mixtral_layer(x, heads = 2, kv_heads = 2, head = 16, experts = 16, top_k = 2, "
                               "ff = 16, window = 16)\n  }\n"
                               "  output loss = cross_entropy(matmul(x, transpose(wte)), labels)\n}\n" CLUSTER;
-#define ALWAYS                                                                                                          \
+#define ALWAYS                                                                                                         \
   "h.{}.self_attn.q_proj.weight h.{}.self_attn.k_proj.weight h.{}.self_attn.v_proj.weight "                            \
   "h.{}.self_attn.o_proj.weight h.{}.block_sparse_moe.w1 h.{}.block_sparse_moe.w3 h.{}.block_sparse_moe.w2 "
   static const struct {

@@ -28,9 +28,9 @@ static void print_ragged(zp_frame *f, const zp_step *s) {
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
     zp_buf_line(&f->e->out, "zpr_ragged_wgrad%s%s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %s);",
-                gradient_call(f, s), all, ZP_LL(experts), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
-                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
-                ZP_LL(zp_frame_buffer(f, b)->ld), first, zp_frame_accumulate(f, &s->sums.data[0]),
+                gradient_call(f, s), all, ZP_LL(experts), ZP_LL(zp_frame_buffer(f, a)->cols),
+                ZP_LL(zp_frame_buffer(f, b)->cols), zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld),
+                zp_frame_name(f, b), ZP_LL(zp_frame_buffer(f, b)->ld), first, zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, s->sums.data[0].use));
     return;
   }
@@ -55,9 +55,9 @@ void zp_print_expert_products(zp_frame *f, const zp_step *s) {
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
     zp_buf_line(out, "zpr_batched_wgrad%sMICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
-                gradient_call(f, s), ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
-                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
-                ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(f, &s->sums.data[0]),
+                gradient_call(f, s), ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols),
+                ZP_LL(zp_frame_buffer(f, b)->cols), zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld),
+                zp_frame_name(f, b), ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, s->sums.data[0].use));
     return;
   }

@@ -123,8 +123,9 @@ static void print_matmul(zp_frame *f, const zp_step *s) {
   const char *accumulate = s->node->attr.float8 ? "" : "false, ";
   if (s->op == ZP_OP_MATMUL)
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %s, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
-                zp_product_call(f, s, ZP_SIDE_VALUE, ZP_SIDE_WEIGHT), trans ? "true" : "false", zp_frame_rows(f, x->rows),
-                ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
+                zp_product_call(f, s, ZP_SIDE_VALUE, ZP_SIDE_WEIGHT), trans ? "true" : "false",
+                zp_frame_rows(f, x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld),
+                accumulate, yn, ZP_LL(y->ld));
   else /* dx = dy w: x here is dy */
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
                 zp_product_call(f, s, ZP_SIDE_GRADIENT, ZP_SIDE_WEIGHT), trans ? "false" : "true", ZP_LL(x->rows),

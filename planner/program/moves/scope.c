@@ -207,7 +207,8 @@ static int64_t casts_of(const zp_move_scope *x, const zp_bucket *bucket) {
   return zp_own_casts(x->lowered, x->choice, x->segment, bucket->kind);
 }
 
-void zp_emit_weight_gathers(const zp_move_scope *x, zp_move *move, const zp_bucket *bucket, zp_on_move *emit, void *user) {
+void zp_emit_weight_gathers(const zp_move_scope *x, zp_move *move, const zp_bucket *bucket, zp_on_move *emit,
+                            void *user) {
   enum { BYTE = 8, WHOLE = 16 };
   const zp_lowered *l = x->lowered;
   int bits = zp_software_gathered_bits(l->spec->cluster.software, &l->spec->train, x->choice);

@@ -390,7 +390,7 @@ static inline int zp_kept_element_bytes(const zp_lowered *lowered, zp_state stat
 /* Does an instance of the segment keep the parameter of this use as its cast alone? */
 bool zp_casts_stand_alone(const zp_lowered *lowered, const zp_choice *choice, const zp_segment_program *segment,
                           int use);
-/* Of parameters of the kind in an instance those that are kept so. */
+/* Elements of casts that stand alone, among an instance's parameters of the kind. */
 int64_t zp_own_casts(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_param_kind kind);
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
