@@ -169,6 +169,26 @@ static void measure(zp_search_cache *s, const zp_choice *smallest, zp_runnables 
 
 /* ---- bounds ---- */
 
+/* Forward products and attention, and as much again backward, on every rank at its full rate. */
+static double flop_of_products(const zp_search_cache *s) {
+  return 2.0 / 3 * zp_model_flop_per_sequence(s->in->spec->model) * (double)s->in->spec->train.batch;
+}
+
+static double bound_products(const zp_search_cache *s, double flop) {
+  const zp_device *device = &s->machine.node->device;
+  double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
+  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
+}
+
+/* One micro-batch goes all the way up and its gradient back, on the ranks of a tensor and context group: forward, and
+ * the part of backward that yields gradients of inputs. Gradients of weights are no more products than forward is, so
+ * these two are half of all products at least. With several node types ranks differ, and nothing is said. */
+double zp_bound_trip(const zp_search_cache *s, const zp_choice *choice, int64_t microbatch) {
+  if (zp_has_types(s)) return 0;
+  double group = (double)choice->tensor * zp_context_ranks(choice) / s->machine.devices;
+  return bound_products(s, 0.5 * zp_model_flop_per_sequence(s->in->spec->model) * (double)microbatch) / group;
+}
+
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
 static int64_t first_stage_bytes(const zp_search_cache *s, const zp_point *point, int64_t floor_bytes) {
   int64_t stages = point->choice.pipeline, m = zp_microbatches(s->in->spec, &point->choice);
@@ -248,6 +268,12 @@ static void consider(zp_search_cache *s, zp_degrees *d, const zp_choice *smalles
     zp_runnable *one = &all->of.data[i];
     if (samples % one->microbatch || (one->fine && d->pipeline == 1 && layers)) continue;
     divides = true;
+    double trip_s = one->measured ? 0 : zp_bound_trip(s, smallest, one->microbatch);
+    if (trip_s >= found->cutoff_s) { /* whatever it runs */
+      found->why = ZP_REJECT_NONE;
+      found->bound_s = fmin(found->bound_s, trip_s);
+      continue;
+    }
     if (!one->measured && !zp_may_grow(s, ZP_GROW_MORE, 0)) {
       found->incomplete = true;
       return;
@@ -319,17 +345,6 @@ void zp_open_groups(zp_search_progress *progress, const zp_degrees *open) {
     fresh.next = ZP_REFINE_PROCEDURES;
     zp_push(progress->s->arena, &progress->degrees, fresh);
   }
-}
-
-/* Forward products and attention, and as much again backward, on every rank at its full rate. */
-static double flop_of_products(const zp_search_cache *s) {
-  return 2.0 / 3 * zp_model_flop_per_sequence(s->in->spec->model) * (double)s->in->spec->train.batch;
-}
-
-static double bound_products(const zp_search_cache *s, double flop) {
-  const zp_device *device = &s->machine.node->device;
-  double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
-  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
 }
 
 static void add_degrees(zp_search_progress *progress, zp_degrees d, double flop) {

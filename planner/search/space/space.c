@@ -320,6 +320,7 @@ static void try_microbatches(zp_search_progress *progress, zp_choice choice) {
     if (samples % b || !zp_limit_allows(limit, (double)b)) continue;
     any = true;
     choice.microbatch = b;
+    if (!progress->keeps_all && zp_is_beaten(progress, zp_bound_trip(progress->s, &choice, b))) continue;
     if (zp_may_grow(progress->s, ZP_GROW_MORE, 0))
       try_context_by(progress, choice);
     else

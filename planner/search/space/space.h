@@ -40,6 +40,8 @@ void zp_open_groups(zp_search_progress *progress, const zp_degrees *degrees);
 /* The bound of their procedures. False: there are none, or they do not fit, which is counted. Requires: expert groups
  * of a known size. */
 bool zp_measure_degrees(zp_search_progress *progress, zp_degrees *degrees);
+/* Seconds of any plan with this tensor and context degree and micro-batch, at least, whatever it runs. O(1). */
+double zp_bound_trip(const zp_search_cache *s, const zp_choice *choice, int64_t microbatch);
 
 /* ---- losses.c ---- */
 /* The next larger number of chunks of the loss that is considered for the choice's micro-batch; 0: there is none. */
