@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which products of a model take operands of 8 bits: those of layers, as Transformer Engine's modules do. Embeddings,
- * the head, scores of attention, gates of experts, products of experts and adapters stay as they are. */
+/* Which products of a model take operands of 8 bits: those of layers and of their experts, as Transformer Engine's
+ * modules do. Embeddings, the head, scores of attention, gates of experts and adapters stay as they are. */
 #include <assert.h>
 #include <zplan/model.h>
 
-static bool is_product(const zp_node *node) { return node->op == ZP_OP_MATMUL; }
+static bool is_product(const zp_node *node) { return node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL; }
 
 static bool may_be_float8(const zp_model *model, const zp_graph *graph, const zp_node *node, int multiple) {
   const zp_tensor *w = &graph->tensors.data[node->in.data[1]];

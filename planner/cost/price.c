@@ -87,11 +87,13 @@ static double grouped_s(const pricer *p, const zp_node *node) {
   double a = (double)first->dim[3], b;
   if (node->op == ZP_OP_BATCHED_MATMUL_WGRAD) {
     b = (double)zp_shape_cols(in_shape(p, node, 1));
-    return zp_cost_product(p->machine, ZP_PRODUCT_TN, experts, a, b, samples * slots, eb);
+    return zp_cost_product(p->machine, ZP_PRODUCT_TN, experts, a, b, samples * slots, eb) +
+           experts * rounding_s(p, node, a, b, samples * slots, false);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / (experts * a);
   return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_BATCHED_MATMUL), samples * experts, slots, b, a,
-                         eb);
+                         eb) +
+         samples * experts * rounding_s(p, node, slots, b, a, false);
 }
 
 static double attention_s(const pricer *p, const zp_step *step) {

@@ -75,7 +75,7 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   const zp_stage *at = &program->stages[stage];
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
-  zp_step_end end = zp_cost_step_end(l, machine, c, &at->flat);
+  zp_step_end end = zp_cost_flat_end(l, machine, c, at);
   zp_move_scope scope = zp_move_scope_of(l, c);
   double last_s;
   scope.cpu = machine->node->device.is_cpu;

@@ -60,11 +60,12 @@ static void add_move(void *user, const zp_move *m) {
  * are one, which takes no longer than they do one by one; nothing is padded; of what leaves the device the same share
  * of every unit does. More elements never take less time. */
 static ending ending_of(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                        const zp_flat *all, bool sums) {
+                        const zp_flat *all, const zp_flat *casts, bool sums) {
   ending e = {.machine = machine, .choice = choice, .sums = sums};
   zp_move_scope scope = zp_move_scope_of(lowered, choice);
   scope.cpu = machine->node->device.is_cpu;
   scope.together = all;
+  scope.casts = casts;
   scope.moment = ZP_MOMENT_BUCKETS;
   if (sums) zp_make_moves(&scope, add_move, &e);
   scope.moment = ZP_MOMENT_STEP;
@@ -144,18 +145,29 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, const zp_fl
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 const zp_flat *all) {
   assert(all);
-  ending e = ending_of(lowered, machine, choice, all, false);
+  ending e = ending_of(lowered, machine, choice, all, NULL, false);
   return price(&e, lowered, all);
+}
+
+static zp_step_end step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                            const zp_flat *all, const zp_flat *casts) {
+  ending e = ending_of(lowered, machine, choice, all, casts, true);
+  zp_step_end end = price(&e, lowered, all);
+  zp_group_link link = zp_cost_link_of(machine, choice, ZP_END_DATA_RANKS);
+  end.taken = zp_cost_taken(machine, &link); /* replicas of experts: counted alike */
+  return end;
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              const zp_flat *all) {
   assert(all);
-  ending e = ending_of(lowered, machine, choice, all, true);
-  zp_step_end end = price(&e, lowered, all);
-  zp_group_link link = zp_cost_link_of(machine, choice, ZP_END_DATA_RANKS);
-  end.taken = zp_cost_taken(machine, &link); /* replicas of experts: counted alike */
-  return end;
+  return step_end(lowered, machine, choice, all, NULL);
+}
+
+zp_step_end zp_cost_flat_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                             const zp_stage *stage) {
+  assert(stage);
+  return step_end(lowered, machine, choice, &stage->flat, &stage->casts);
 }
 
 typedef struct crossing {

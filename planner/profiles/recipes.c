@@ -18,7 +18,15 @@
  * largest value and cast, else one (the same page). Which devices have which: Transformer Engine's support matrix
  * (support_matrix.html; opened). Products with scales of blocks of 128 are not timed there: rate 0, they are not
  * planned for GPUs. Operands that are kept: bits of a number, and how many numbers of a column share a scale (0: all
- * numbers share one), which has a byte, or the four of an f32 where there is one. */
+ * numbers share one), which has a byte, or the four of an f32 where there is one.
+ *
+ * Casts that stand alone are gathered as such (core/distributed/param_and_grad_buffer.py of d98e8a64; opened): the
+ * distributed optimizer's buffer has bytes for FP8 and half bytes for NVFP4, in rows; copies in columns are made where
+ * they are needed. MXFP8 is gathered in 16 bits by way of the gradients' buffer, and cast there. Megatron FSDP
+ * gathers bytes; of MXFP8 those in rows for forward and those in columns for backward, or both after an update
+ * (core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py: transpose_weight_buffer; opened). Largest
+ * magnitudes, which ranks exchange before they cast, are left out: 4 bytes a tensor, of blocks 4 for 16 or 32
+ * numbers, once a step. */
 #include <zplan/buf.h>
 #include <zplan/profile.h>
 
@@ -34,13 +42,20 @@ static const struct {
   bool overlaps;
   int weight_32nds, weight_32nds_before_sm100, cast_kernels;
   int bits, group;
+  int back_bits, unit_bits; /* of a cast that is gathered after the update, and by a unit */
 } recipes[] = {
-    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1, 8, 0},
-    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3, 8, 0},
-    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1, 8, 32},
-    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0, 8, 128},
-    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2, 4, 16},
+    {"fp8", 1.9, 4, 0.5, ADA, ANY, true, 32, 64, 1, 8, 0, 8, 8},
+    {"fp8_current", 1.9, 6, 0.5, ADA, ANY, true, 32, 64, 3, 8, 0, 8, 8},
+    {"mxfp8", 1.83, 4, 0.52, BLACKWELL, AFTER_BLACKWELL, true, 2 * (32 + 1), 0, 1, 8, 32, 16, 8},
+    {"fp8_block", 0, 0, 0, ADA, ANY, false, 0, 0, 0, 8, 128, 0, 0},
+    {"nvfp4", 3.48, 6, 0.28, BLACKWELL, AFTER_BLACKWELL, false, 2 * (16 + 2), 0, 2, 4, 16, 4, 0},
 };
+
+static int row_of(const char *recipe) {
+  int i = 0;
+  while (strcmp(recipes[i].recipe, recipe) != 0) assert((size_t)++i < sizeof recipes / sizeof *recipes);
+  return i;
+}
 
 static int arch_of(const zp_device *device) {
   return device->arch && strncmp(device->arch, "sm_", 3) == 0 ? atoi(device->arch + 3) : 0;
@@ -95,8 +110,7 @@ bool zp_software_sends_once(const zp_software *software, const zp_cluster *clust
 int64_t zp_recipe_operand_bytes(const char *recipe, int64_t rows, int64_t cols) {
   enum { F32_BYTES = 4 };
   assert(recipe && rows >= 0 && cols >= 0);
-  size_t i = 0;
-  while (strcmp(recipes[i].recipe, recipe) != 0) assert(++i < sizeof recipes / sizeof *recipes);
+  int i = row_of(recipe);
   int64_t group = recipes[i].group, scales = group ? (rows + group - 1) / group * cols : F32_BYTES;
   return (rows * cols * recipes[i].bits + 7) / 8 + scales;
 }
@@ -109,6 +123,14 @@ bool zp_software_casts_alone(const zp_software *software, const zp_train *train,
   bool can = zp_shards_state(choice) && (on_device || train->precision == ZP_PREC_MIXED_FP8_DELAYED);
   if (zp_shards_gradients(choice)) can &= train->precision != ZP_PREC_MIXED_NVFP4;
   return can && zp_software_weight_32nds(software) > 0 && software->casts_alone && !train->bf16_weights;
+}
+
+int zp_software_gathered_bits(const zp_software *software, const zp_train *train, const zp_choice *choice) {
+  enum { WHOLE = 16 };
+  const char *recipe = zp_precision_recipe(train->precision); /* measured runs name theirs otherwise: predict.c */
+  if (!recipe || !zp_software_casts_alone(software, train, choice)) return WHOLE;
+  int row = row_of(recipe);
+  return zp_shards_params(choice) ? recipes[row].unit_bits : recipes[row].back_bits;
 }
 
 int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes) {

@@ -74,6 +74,7 @@ static void size_flat_buffers(zp_placing *p) {
     s->bucket.of[kind] = zp_round_up(t->bucket.of[kind], owners * align);
     if (zp_kinds[kind].trained) p->bucket_shard += s->bucket.of[kind] / owners;
   }
+  if (zp_narrow_alone(p->lowered, c, &t->narrow_own) > 0) s->casts = t->narrow_own;
   s->statistics = t->statistics;
   for (zp_state state = 0; state < ZP_STATE_ACTIVATIONS; state++) {
     p->held[state] = split(p, state);

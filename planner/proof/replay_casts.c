@@ -29,6 +29,37 @@ void zp_replay_find_casts(zp_replay *r) {
   }
 }
 
+/* Does the product take its operands in 8 or 4 bits? Those of experts in layers do, too. */
+static bool takes_casts(const zp_segment_program *seg, const zp_node *node) {
+  zp_op_class class = zp_op_get_class(node->op);
+  return class == ZP_CLASS_GROUPED ? seg->segment->is_repeat : class == ZP_CLASS_MATMUL && node->attr.float8;
+}
+
+/* Elements of the unit's own trained parameters that such products alone read in forward. */
+static int64_t casts_of_unit(const zp_replay *r, const zp_segment_program *seg) {
+  const zp_graph *g = seg->graph;
+  int64_t elements = 0;
+  for (int p = 0; p < g->params.len; p++) {
+    const zp_param *param = &r->program->spec->model->params.data[g->params.data[p].param];
+    int casts = 0, others = param->segment < 0 || param->frozen;
+    for (int n = 0; n < g->n_forward; n++)
+      for (int i = 0; i < g->nodes.data[n].in.len; i++)
+        if (g->nodes.data[n].in.data[i] == g->params.data[p].tensor)
+          *(takes_casts(seg, &g->nodes.data[n]) ? &casts : &others) += 1;
+    if (casts > 0 && others == 0) elements += r->lowered->param_elements[g->params.data[p].param];
+  }
+  return elements;
+}
+
+int64_t zp_replay_count_casts(const zp_replay *r) {
+  int64_t elements = 0;
+  if (!zp_software_casts_alone(r->lowered->spec->cluster.software, &r->lowered->spec->train, &r->program->choice))
+    return 0;
+  for (int k = 0; k < r->stage->n_chunks; k++)
+    for (int64_t j = 0; j < r->chunk[k].calls; j++) elements += casts_of_unit(r, r->chunk[k].call[j].seg);
+  return elements;
+}
+
 /* Elements of casts that stand alone whose place in the flat buffers is before `at`. */
 static int64_t alone_before(const zp_replay *r, int64_t at) {
   int64_t elements = 0;

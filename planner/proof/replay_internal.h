@@ -179,6 +179,8 @@ bool zp_replay_gathers_ahead(const zp_replay *r);
 bool zp_replay_buckets_overlap(const zp_replay *r);
 
 /* ---- replay_moves.c ---- */
+/* Elements of the stage's weights that are kept as casts alone. Requires: its calls. */
+int64_t zp_replay_count_casts(const zp_replay *replay);
 /* Requires: the calls of the stage. list: zp_stage_moves of it. */
 void zp_replay_check_moves(zp_replay *r, const zp_move_list *list);
 /* replay.c: that alone, for any list. Findings from the arena. */

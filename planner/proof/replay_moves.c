@@ -100,6 +100,46 @@ static void check_presence(zp_replay *r, const zp_move_list *list, zp_act act) {
     zp_replay_find(r, NULL, "the list of moves scatters other gradients than %s makes", act_word(act));
 }
 
+/* ---- bytes of gathered weights ---- */
+
+static int64_t gathered_bytes(const zp_move_list *list, zp_move_when when, zp_act act) {
+  int64_t bytes = 0;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    bool here = m->what == ZP_MOVE_PARAMETERS && m->when == when && (when == ZP_WHEN_AFTER_UPDATE || m->act == act);
+    if (here && m->queue == ZP_QUEUE_DATA) bytes += m->elements * m->element_bytes * m->count;
+  }
+  return bytes;
+}
+
+/* What a gather is spared of a cast that stands alone, in bits. After an update MXFP8 comes in 16 bits by way of the
+ * gradients, or in rows and in columns. */
+static int spared_bits(const zp_replay *r) {
+  switch (r->program->spec->train.precision) {
+  case ZP_PREC_MIXED_FP8:
+  case ZP_PREC_MIXED_FP8_DELAYED: return 8;
+  case ZP_PREC_MIXED_MXFP8: return zp_shards_params(&r->program->choice) ? 8 : 0;
+  case ZP_PREC_MIXED_NVFP4: return 12;
+  default: return 0;
+  }
+}
+
+static void check_bytes(zp_replay *r, const zp_move_list *list) {
+  const zp_choice *c = &r->program->choice;
+  int64_t each = r->lowered->param_bytes, spared = zp_replay_count_casts(r) * spared_bits(r) / 8, got, want;
+  if (r->program->spec->cluster.node.device.is_cpu || c->home[ZP_STATE_PARAMS].eighths > 0 || c->data == 1) return;
+  if (zp_shards_params(c)) {
+    got = gathered_bytes(list, ZP_WHEN_BEFORE_UNIT, ZP_ACT_F);
+    want = bucket_elements(r, false) * each - spared;
+  } else {
+    got = gathered_bytes(list, ZP_WHEN_AFTER_UPDATE, ZP_ACT_F);
+    want = zp_shards_state(c) ? zp_flat_trained(&r->stage->flat) * each - spared : 0;
+  }
+  if (got != want)
+    zp_replay_find(r, NULL, "the list of moves gathers %lld bytes of weights, the stage has %lld", (long long)got,
+                   (long long)want);
+}
+
 /* One kind a chunk and direction: sent where the next chunk of the model is another stage's, else copied. */
 static void check_messages(zp_replay *r, const zp_move_list *list, bool stays) {
   const zp_choice *c = &r->program->choice;
@@ -149,6 +189,7 @@ void zp_replay_check_moves(zp_replay *r, const zp_move_list *list) {
   check_presence(r, list, ZP_ACT_F);
   check_presence(r, list, splits ? ZP_ACT_BI : ZP_ACT_B);
   if (splits) check_presence(r, list, ZP_ACT_BW);
+  check_bytes(r, list);
   check_delayed(r, list);
   check_messages(r, list, false);
   check_messages(r, list, true);

@@ -245,40 +245,102 @@ void zpr_gemm_real(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int
 
 /* ---- experts ---- */
 
+/* How two operands are rounded to 8 bits. */
+typedef struct rounding {
+  zpk_float8 a, b;
+} rounding;
+
+/* NULL: they stay as they are. */
+static void round_operands(zpr_product *p, const rounding *formats) {
+  if (!formats) return;
+  assert(p->dtype == ZPK_BF16);
+  p->float8 = true;
+  p->a_format = formats->a;
+  p->b_format = formats->b;
+}
+
+/* The scale of an expert's operand, whose parts are `step` bytes apart. */
+static float expert_scale(zpk_float8 format, const char *x, int64_t rows, int64_t cols, int64_t ld, int64_t parts,
+                          int64_t step) {
+  float most = 0;
+  if (zpk_float8_block_of(format).along) return 1;
+  for (int64_t part = 0; part < parts; part++)
+    for (int64_t i = 0; i < rows; i++)
+      most = fmaxf(most, zpk_largest_bf16((const uint16_t *)(const void *)(x + part * step) + i * ld, cols));
+  return zpk_float8_scale(format, most);
+}
+
+/* Experts have scales of their own: of the matrix, and of their rows in all samples. */
+static void scale_operands(zpr_product *p, int64_t samples) {
+  const zpr_operands *o = &p->of;
+  p->a_scale = expert_scale(p->a_format, o->a, o->trans_a ? o->k : o->m, o->trans_a ? o->m : o->k, o->lda,
+                            p->a_term ? samples : 1, p->a_term);
+  p->b_scale = expert_scale(p->b_format, o->b, o->trans_b ? o->n : o->k, o->trans_b ? o->k : o->n, o->ldb,
+                            p->b_term ? samples : 1, p->b_term);
+}
+
 /* Products of one shape: number i reads a and b at i times their strides. */
 typedef struct product_list {
   zpr_product first;
-  int64_t experts, samples;       /* a task is one product of the list, or one expert's sum over the samples */
+  int64_t experts, samples;       /* a task is one product of the list, or all of an expert */
   int64_t a_step, b_step, y_step; /* bytes from expert to expert; b_step of a weight, the same for all samples */
-  bool sums;
+  bool sums;                      /* over the samples */
 } product_list;
 
+/* From the first product of an expert to that of its next sample. */
+static void next_sample(const product_list *list, zpr_product *p) {
+  p->of.a = (const char *)p->of.a + list->experts * list->a_step;
+  if (list->sums) p->of.b = (const char *)p->of.b + list->experts * list->b_step;
+  if (!list->sums) p->of.y = (char *)p->of.y + list->experts * list->y_step;
+  p->of.accumulate |= list->sums;
+}
+
+static zpr_product product_at(const product_list *list, int64_t i) {
+  zpr_product p = list->first;
+  p.of.a = (const char *)p.of.a + i * list->a_step;
+  p.of.b = (const char *)p.of.b + (list->sums ? i : i % list->experts) * list->b_step;
+  p.of.y = (char *)p.of.y + i * list->y_step;
+  return p;
+}
+
 static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
-  const product_list *list = arg;
   for (int64_t i = begin; i < end; i++) {
-    zpr_product p = list->first;
-    int64_t expert = i % list->experts;
-    p.of.a = (const char *)p.of.a + i * list->a_step;
-    p.of.b = (const char *)p.of.b + (list->sums ? i : expert) * list->b_step;
-    p.of.y = (char *)p.of.y + i * list->y_step;
-    int64_t calls = list->sums ? list->samples : 1;
+    zpr_product p = product_at(arg, i);
+    multiply(&p, worker);
+  }
+}
+
+static void all_of_some_experts(void *arg, int64_t begin, int64_t end, int worker) {
+  const product_list *list = arg;
+  for (int64_t e = begin; e < end; e++) {
+    zpr_product p = product_at(list, e);
+    int64_t calls = list->samples;
+    p.a_term = list->experts * list->a_step;
+    p.b_term = list->sums ? list->experts * list->b_step : 0;
+    if (p.float8) scale_operands(&p, list->samples);
     if (list->sums && zpk_is_narrow(p.dtype)) { /* in one call, so that the sum is rounded once */
       p.terms = list->samples;
-      p.a_term = list->experts * list->a_step;
-      p.b_term = list->experts * list->b_step;
       calls = 1;
     }
     for (int64_t s = 0; s < calls; s++) {
       multiply(&p, worker);
-      p.of.a = (const char *)p.of.a + list->experts * list->a_step;
-      p.of.b = (const char *)p.of.b + list->experts * list->b_step;
-      p.of.accumulate = true;
+      next_sample(list, &p);
     }
   }
 }
 
-void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
-                      const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
+static void multiply_list(zpr *c, product_list *list, const rounding *formats) {
+  round_operands(&list->first, formats);
+  zpr_comm_progress(c);
+  if (list->sums || formats)
+    zpr_parallel(c, list->experts, 1, all_of_some_experts, list);
+  else
+    zpr_parallel(c, list->samples * list->experts, 1, some_products, list);
+  check_memory(c);
+}
+
+static void batched_gemm(zpr *c, const rounding *formats, bool trans, int64_t samples, int64_t experts, int64_t slots,
+                         int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
   assert(samples >= 0 && experts >= 1 && slots >= 1);
   assert(n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
   int64_t size = zpk_bytes(c->program->dtype);
@@ -289,13 +351,24 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
                        .a_step = slots * x_ld * size,
                        .b_step = k * n * size,
                        .y_step = slots * y_ld * size};
-  zpr_comm_progress(c);
-  zpr_parallel(c, samples * experts, 1, some_products, &list);
-  check_memory(c);
+  multiply_list(c, &list, formats);
 }
 
-void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
-                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
+                      const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
+  batched_gemm(c, NULL, trans, samples, experts, slots, n, k, x, x_ld, w, y, y_ld);
+}
+
+void zpr_batched_gemm_float8(zpr *c, zpk_float8 x_format, zpk_float8 w_format, bool trans, int64_t samples,
+                             int64_t experts, int64_t slots, int64_t n, int64_t k, const void *x, int64_t x_ld,
+                             const void *w, void *y, int64_t y_ld) {
+  const rounding formats = {x_format, w_format};
+  batched_gemm(c, &formats, trans, samples, experts, slots, n, k, x, x_ld, w, y, y_ld);
+}
+
+static void batched_wgrad(zpr *c, const rounding *formats, int64_t samples, int64_t experts, int64_t slots, int64_t m,
+                          int64_t n, const void *a, int64_t lda, const void *b, int64_t ldb, bool accumulate,
+                          void *dw) {
   assert(samples >= 0 && experts >= 1 && slots >= 1);
   assert(m >= 1 && n >= 1 && lda >= m && ldb >= n);
   int64_t size = zpk_bytes(c->program->dtype);
@@ -308,9 +381,19 @@ void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, 
                        .y_step = m * n * zpk_real_bytes(c->program->dtype),
                        .sums = true};
   list.first.gradient = true;
-  zpr_comm_progress(c);
-  zpr_parallel(c, experts, 1, some_products, &list);
-  check_memory(c);
+  multiply_list(c, &list, formats);
+}
+
+void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
+                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+  batched_wgrad(c, NULL, samples, experts, slots, m, n, a, lda, b, ldb, accumulate, dw);
+}
+
+void zpr_batched_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t samples, int64_t experts,
+                              int64_t slots, int64_t m, int64_t n, const void *a, int64_t lda, const void *b,
+                              int64_t ldb, bool accumulate, void *dw) {
+  const rounding formats = {a_format, b_format};
+  batched_wgrad(c, &formats, samples, experts, slots, m, n, a, lda, b, ldb, accumulate, dw);
 }
 
 /* ---- experts of sorted rows ---- */
@@ -338,6 +421,7 @@ static void some_experts(void *arg, int64_t begin, int64_t end, int worker) {
     p.of.b = (const char *)p.of.b + (list->sums ? row : e) * list->b_step;
     p.of.y = (char *)p.of.y + (list->sums ? e : row) * list->y_step;
     *(list->sums ? &p.of.k : &p.of.m) = n;
+    if (p.float8 && n > 0) scale_operands(&p, 1);
     if (n > 0)
       multiply(&p, worker);
     else if (list->sums)
@@ -345,27 +429,55 @@ static void some_experts(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t experts, int64_t n, int64_t k,
-                     const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld) {
+static void ragged_gemm(zpr *c, const rounding *formats, bool trans, int64_t rows, int64_t room, int64_t experts,
+                        int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y,
+                        int64_t y_ld) {
   assert(rows >= 0 && rows <= room && room <= INT_MAX && experts >= 1 && n >= 1 && k >= 1 && x_ld >= k && y_ld >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_operands of = {false, trans, false, rows, n, k, x_ld, trans ? k : n, y_ld, x, w, y};
   ragged_list list = {product_of(c, of), first, experts, rows, x_ld * size, k * n * size, y_ld * size, false};
+  round_operands(&list.first, formats);
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_experts, &list);
   for (int64_t i = rows; i < room; i++) memset((char *)y + i * y_ld * size, 0, (size_t)(n * size));
   check_memory(c);
 }
 
-void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
-                      const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw) {
+void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t experts, int64_t n, int64_t k,
+                     const void *x, int64_t x_ld, const void *w, const int32_t *first, void *y, int64_t y_ld) {
+  ragged_gemm(c, NULL, trans, rows, room, experts, n, k, x, x_ld, w, first, y, y_ld);
+}
+
+void zpr_ragged_gemm_float8(zpr *c, zpk_float8 x_format, zpk_float8 w_format, bool trans, int64_t rows, int64_t room,
+                            int64_t experts, int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w,
+                            const int32_t *first, void *y, int64_t y_ld) {
+  const rounding formats = {x_format, w_format};
+  ragged_gemm(c, &formats, trans, rows, room, experts, n, k, x, x_ld, w, first, y, y_ld);
+}
+
+static void ragged_wgrad(zpr *c, const rounding *formats, int64_t rows, int64_t experts, int64_t m, int64_t n,
+                         const void *a, int64_t lda, const void *b, int64_t ldb, const int32_t *first, bool accumulate,
+                         void *dw) {
   assert(rows >= 0 && rows <= INT_MAX && experts >= 1 && m >= 1 && n >= 1 && lda >= m && ldb >= n);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_operands of = {true, false, accumulate, m, n, rows, lda, ldb, n, a, b, dw};
   ragged_list list = {
       product_of(c, of), first, experts, rows, lda * size, ldb * size, m * n * zpk_real_bytes(c->program->dtype), true};
   list.first.gradient = true;
+  round_operands(&list.first, formats);
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_experts, &list);
   check_memory(c);
+}
+
+void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
+                      const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw) {
+  ragged_wgrad(c, NULL, rows, experts, m, n, a, lda, b, ldb, first, accumulate, dw);
+}
+
+void zpr_ragged_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t rows, int64_t experts, int64_t m,
+                             int64_t n, const void *a, int64_t lda, const void *b, int64_t ldb, const int32_t *first,
+                             bool accumulate, void *dw) {
+  const rounding formats = {a_format, b_format};
+  ragged_wgrad(c, &formats, rows, experts, m, n, a, lda, b, ldb, first, accumulate, dw);
 }

@@ -241,6 +241,12 @@ def check_casts(tally, folder):
     for name, more in (("in 16 bits, too", 2), ("without ZeRO", 2)):
         got = stage[name].get("weights", 0) - stage["alone"].get("weights", 0)
         tally.check("casts %s" % name, abs(got - more * products) < 4096, "%d bytes more, %d wanted" % (got, more * products))
+    moved = (2 * 7, 7)  # the one micro-batch reads them twice; once a step: each of 8 ranks sends 7 parts of 8
+    for precision, zero, bits in (("mixed_fp8", 1, 8), ("mixed_fp8_delayed", 1, 8), ("mixed_mxfp8", 1, 16), ("mixed_nvfp4", 1, 4), ("mixed_fp8", 3, 8), ("mixed_mxfp8", 3, 8)):
+        path = write(folder, "gathers", plan % zero, node="dgx_b200", precision=precision)
+        sent = [plan_of(path, "--for", "megatron", *words).get("traffic_bytes", {}).get("data", 0) for words in (("--set", "product_weights=bf16"), ())]
+        want = moved[zero == 1] * products * (16 - bits) // 8
+        tally.check("gathers of %s, ZeRO %d" % (precision, zero), sent[0] - sent[1] == want, "%d bytes fewer, %d wanted" % (sent[0] - sent[1], want))
     half = plan_of(os.path.join(folder, "casts1.dz"), "--for", "megatron-bridge").get("stages", [{}])[0].get("memory", {})
     tally.check("gradients in 16 bits", 2 * half.get("gradients", 0) == stage["alone"].get("gradients", -1), str(half))
 

@@ -20,18 +20,22 @@ enum { BEGIN, LAYERS, END, UPDATE_BYTES = 28 };
 static const model_size TINY = {STYLE_GPT, 256, 32, 64, 3, 4, 4, 256, true};
 static const zp_home HOST = {ZP_TIER_HOST, 8}, DISK = {ZP_TIER_NVME, 8};
 
-static inline zp_program *program_with(zp_optimizer_kind optimizer, const model_size *size, bool gpu, zp_choice c,
-                                       int64_t batch) {
+static inline zp_program *program_of_spec(zp_spec *spec, zp_choice c) {
   const char *reason = NULL;
-  zp_spec *spec = build_spec(arena, size, gpu ? gpu_cluster(1) : cpu_cluster(), batch);
-  spec->train.optimizer = optimizer;
-  zp_machine machine = zp_machine_make(&spec->cluster, ZP_PREC_F32, c.tensor);
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor);
   zp_sharding *sharding =
       zp_shard_experts(arena, spec->model, &machine, c.tensor, c.expert ? c.expert : 1, c.sequence, &reason);
   cr_assert(sharding, "%s", reason);
   zp_lowered **stages = zp_lower_stages(arena, spec, sharding, &c, &reason);
   cr_assert(stages, "%s", reason);
   return zp_program_make(arena, (const zp_lowered *const *)stages, &c);
+}
+
+static inline zp_program *program_with(zp_optimizer_kind optimizer, const model_size *size, bool gpu, zp_choice c,
+                                       int64_t batch) {
+  zp_spec *spec = build_spec(arena, size, gpu ? gpu_cluster(1) : cpu_cluster(), batch);
+  spec->train.optimizer = optimizer;
+  return program_of_spec(spec, c);
 }
 
 static inline zp_program *program_of(const model_size *size, bool gpu, zp_choice c, int64_t batch) {

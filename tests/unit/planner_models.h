@@ -10,6 +10,7 @@
 #include <zplan/abilities.h>
 #include <zplan/proof.h>
 #include <zplan/report.h>
+#include <zplan/software.h>
 
 typedef enum model_style {
   STYLE_GPT,
@@ -293,6 +294,16 @@ static inline zp_cluster gpu_cluster(int nodes) {
   c.node.nics = 8;
   c.node.nic = (zp_link){"infiniband", 12.5e9, 2e-6};
   return c;
+}
+
+/* Products of layers in 8 or 4 bits, for Megatron-LM on such devices. */
+static inline void narrow_products(zp_arena *arena, zp_spec *spec, zp_precision precision) {
+  spec->cluster.node.device.arch = "sm_100";
+  spec->train.precision = precision;
+  cr_assert(zp_software_find("megatron", &spec->cluster.trainer, &spec->cluster.software));
+  cr_assert_null(
+      zp_software_with_recipe(arena, zp_precision_recipe(precision), &spec->cluster, &spec->cluster.software));
+  zp_model_set_float8(spec->model, 16);
 }
 
 /* A run: f32 AdamW on the given cluster, nothing constrained; for zplan's own trainer, as a user gets it. */

@@ -69,7 +69,9 @@ static zp_spec *random_instance(bool experts, bool cpu) {
   cluster.node.nvme_read_bytes_per_s = 2e9 * slower, cluster.node.nvme_write_bytes_per_s = 1e9 * slower;
   cluster.node.host_memory_bytes = INT64_C(1) << 40, cluster.node.nvme_bytes = INT64_C(1) << 40;
   zp_spec *spec = build_spec(arena, &size, cluster, 24);
+  static const zp_precision narrow[] = {ZP_PREC_MIXED_FP8, ZP_PREC_MIXED_MXFP8, ZP_PREC_MIXED_NVFP4};
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
+  if (!cpu && random_below(3) == 0) narrow_products(arena, spec, narrow[random_below(3)]);
   return spec;
 }
 
@@ -178,7 +180,7 @@ static void check_stage(const priced *x, int s) {
 }
 
 Test(move_bounds, relaxations_of_the_list_are_never_more_than_its_price) {
-  int offloaded = 0, spread = 0;
+  int offloaded = 0, spread = 0, casts = 0;
   state = 9;
   for (int plans = 0; plans < PLANS;) {
     priced x;
@@ -188,10 +190,12 @@ Test(move_bounds, relaxations_of_the_list_are_never_more_than_its_price) {
       for (int s = 0; s < c->pipeline; s++) check_stage(&x, s);
       for (int i = 0; i < ZP_STATE_COUNT; i++) offloaded += c->home[i].eighths > 0;
       spread += zp_expert_ranks(c) > 1;
+      for (int s = 0; s < c->pipeline; s++) casts += c->data > 1 && x.program->stages[s].casts.of[ZP_KIND_WHOLE] > 0;
       plans++;
     }
     zp_arena_rewind(arena, mark);
   }
+  cr_expect_gt(casts, PLANS / 40, "stages with casts that are gathered");
   cr_expect(offloaded > PLANS / 4 && spread > PLANS / 40, "%d classes off the device, %d plans with experts", offloaded,
             spread);
 }

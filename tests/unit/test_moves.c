@@ -85,6 +85,38 @@ Test(moves, zero_3) {
   cr_expect(first.wait == ZP_WAIT_BY_UNIT && first.from == ZP_END_DATA_RANKS && first.to == ZP_END_DEVICE);
 }
 
+/* Casts that stand alone are gathered as such: matrices of three layers, 12 d^2 of 49152 elements each, d = 64. With
+ * ZeRO 1 MXFP8 comes in 16 bits. */
+Test(moves, casts_are_gathered_in_their_bits) {
+  enum { MATRICES = 49152, MICRO = 4 };
+  static const struct {
+    zp_precision precision;
+    int zero, bits;
+  } rows[] = {{ZP_PREC_MIXED_FP8, 1, 8},   {ZP_PREC_MIXED_FP8_DELAYED, 1, 8}, {ZP_PREC_MIXED_MXFP8, 1, 16},
+              {ZP_PREC_MIXED_NVFP4, 1, 4}, {ZP_PREC_MIXED_FP8, 2, 8},         {ZP_PREC_MIXED_FP8, 3, 8},
+              {ZP_PREC_MIXED_MXFP8, 3, 8}, {ZP_PREC_MIXED_NVFP4, 3, 16}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int whole = 0; whole < 2; whole++) {
+      zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 8);
+      narrow_products(arena, spec, rows[i].precision);
+      spec->train.bf16_weights = whole;
+      zp_program *p = program_of_spec(spec, choice_of(1, 2, rows[i].zero));
+      zp_move_list list = zp_stage_moves(arena, p, 0);
+      int64_t casts = 0, others = 0, bits = whole ? 16 : rows[i].bits;
+      for (int m = 0; m < list.len; m++) {
+        const zp_move *move = &list.data[m];
+        if (move->what != ZP_MOVE_PARAMETERS || move->way != ZP_WAY_ALL_GATHER) continue;
+        cr_expect_eq(move->times, rows[i].zero == 3 ? MICRO : 1);
+        *(move->element_bytes == 1 ? &casts : &others) += move->elements * move->element_bytes * move->count;
+      }
+      int64_t layers = 3 * PADDED, ends = TABLE + POSITIONS + 2 * NORM_PADDED, narrow = bits < 16 ? 3 * MATRICES : 0;
+      int64_t times = rows[i].zero == 3 ? 2 : 1; /* forward and backward, and the table is read at both ends */
+      cr_expect_eq(casts, times * narrow * bits / 8, "row %zu: %lld bytes of casts", i, (long long)casts);
+      cr_expect_eq(others, times * 2 * (layers + ends + (times - 1) * TABLE - narrow), "row %zu: %lld bytes", i,
+                   (long long)others);
+    }
+}
+
 /* Four data ranks, a second copy in groups of two: forward gathers over four and keeps a half, backward gathers the
  * halves over two. */
 Test(moves, hpz) {

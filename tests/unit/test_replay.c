@@ -228,6 +228,31 @@ Test(replay, lists_of_moves_that_wait_elsewhere) {
   damage_list(chunks);
 }
 
+/* Weights that are kept as casts alone are gathered as such, all of them and no others. */
+Test(replay, lists_of_moves_with_other_bytes) {
+  static const zp_precision recipes[] = {ZP_PREC_MIXED_FP8, ZP_PREC_MIXED_FP8_DELAYED, ZP_PREC_MIXED_MXFP8,
+                                         ZP_PREC_MIXED_NVFP4};
+  static const model_size wide = {STYLE_LLAMA, 64, 8, 64, 6, 4, 4, 128, true};
+  for (int i = 0; i < 4; i++)
+    for (int zero = 1; zero <= 3; zero++) {
+      zp_spec *spec = build_spec(arena, &wide, roomy(), BATCH);
+      narrow_products(arena, spec, recipes[i]);
+      zp_choice c = sharded();
+      c.zero = zero;
+      const zp_program *program = evenly_cut(arena, spec, c);
+      zp_move_list list = zp_stage_moves(arena, program, 0);
+      cr_expect_eq(findings_of(program, &list), 0, "recipe %d, ZeRO %d", i, zero);
+      for (int m = 0; m < list.len; m++) {
+        zp_move kept = list.data[m];
+        bool forward = kept.when == ZP_WHEN_BEFORE_UNIT && kept.act == ZP_ACT_F;
+        if (kept.what != ZP_MOVE_PARAMETERS || !(forward || kept.when == ZP_WHEN_AFTER_UPDATE)) continue;
+        list.data[m].element_bytes = kept.element_bytes == 1 ? 2 : 1;
+        cr_expect(findings_of(program, &list) > 0, "recipe %d, ZeRO %d, move %d of other bytes", i, zero, m);
+        list.data[m] = kept;
+      }
+    }
+}
+
 /* Exchanged by the end of the step, updated by that of the next one: all of the state, and none of it in its own. */
 Test(replay, lists_of_delayed_updates) {
   zp_choice c = sharded();

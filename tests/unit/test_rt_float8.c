@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of operands that are rounded to 8 bits, against f64 sums of operands that are rounded by the formats'
  * definitions: scales of whole tensors and of blocks, which end where operands do, all transpositions, one and several
- * threads, gradients of a linear layer. Gradients with a kept operand against those without, to the bit. */
+ * threads, gradients of a linear layer, experts in slots and in sorted rows. Gradients with a kept operand against
+ * those without, to the bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -132,6 +133,107 @@ static void check_kept(zpr *c, zpk_float8 af, zpk_float8 bf, zpr_kept_side side)
   free(a), free(b), free(kept), free(want), free(got);
 }
 
+/* ---- experts: every matrix and its rows have scales of their own ---- */
+
+enum { EXPERTS = 3, SAMPLES = 2, EK = 48, EN = 64 };
+
+/* Rows that an expert has, each in a place of a buffer, of `part` rows in a row: of a sample, or all. */
+typedef struct rows_of {
+  const int *at;
+  int n, part;
+} rows_of;
+
+/* An expert's rows, one after the other, as they are rounded: with one scale, or in blocks of a part. */
+static double *rounded_rows(zpk_float8 format, bool down, const uint16_t *x, const rows_of *rows, int cols) {
+  uint16_t *own = malloc(sizeof *own * (size_t)(rows->n * cols + 1));
+  double *y = malloc(sizeof *y * (size_t)(rows->n * cols + 1));
+  for (int i = 0; i < rows->n; i++) memcpy(own + i * cols, x + rows->at[i] * cols, sizeof *own * (size_t)cols);
+  int part = rules[format].along == 0 ? rows->n : rows->part;
+  for (int i = 0; i < rows->n; i += part) {
+    double *of = rounded(format, down, own + i * cols, part, cols, cols);
+    memcpy(y + i * cols, of, sizeof *y * (size_t)(part * cols));
+    free(of);
+  }
+  free(own);
+  return y;
+}
+
+/* y = x w of an expert's rows, w [EK, EN], or turned [EN, EK]. */
+static void expect_rows_of(zpk_float8 xf, zpk_float8 wf, bool trans, const uint16_t *x, const uint16_t *w,
+                           const uint16_t *y, const rows_of *rows) {
+  double *rx = rounded_rows(xf, false, x, rows, EK),
+         *rw = rounded(wf, !trans, w, trans ? EN : EK, trans ? EK : EN, trans ? EK : EN);
+  for (int i = 0; i < rows->n; i++)
+    for (int j = 0; j < EN; j++) {
+      double want = 0, size = 0;
+      for (int e = 0; e < EK; e++) {
+        double term = rx[i * EK + e] * rw[trans ? j * EK + e : e * EN + j];
+        want += term;
+        size += fabs(term);
+      }
+      expect_near(wide_of(ZPK_BF16, y[rows->at[i] * EN + j]), want, size, 0x1p-8);
+    }
+  free(rx), free(rw);
+}
+
+/* dw [EK, EN] (+)= a' b over an expert's rows. */
+static void expect_sum_of(zpk_float8 af, zpk_float8 bf, const uint16_t *a, const uint16_t *b, const float *dw,
+                          const rows_of *rows, bool accumulate) {
+  double *ra = rounded_rows(af, true, a, rows, EK), *rb = rounded_rows(bf, true, b, rows, EN);
+  for (int i = 0; i < EK * EN; i++) {
+    double want = accumulate ? (double)(float)value(i) : 0, size = fabs(want);
+    for (int e = 0; e < rows->n; e++) {
+      double term = ra[e * EK + i / EN] * rb[e * EN + i % EN];
+      want += term;
+      size += fabs(term);
+    }
+    expect_near((double)dw[i], want, size, 0);
+  }
+  free(ra), free(rb);
+}
+
+/* One expert's rows are so much smaller than the others' that a scale of all rows would round them to 0. */
+static uint16_t *rows_apart(const int *expert, int rows, int cols, int salt) {
+  uint16_t *x = matrix(rows * cols, salt);
+  for (int i = 0; i < rows * cols; i++)
+    if (expert[i / cols] == 1) x[i] = narrow_of(ZPK_BF16, ldexp(wide_of(ZPK_BF16, x[i]), -24));
+  return x;
+}
+
+/* sorted: rows, one expert after the other; else slots of every sample. */
+static void check_experts(zpr *c, zpk_float8 xf, zpk_float8 wf, zpk_float8 gf, bool sorted) {
+  enum { SLOTS = 40, ROWS = SAMPLES * EXPERTS * SLOTS, ROOM = ROWS + 5, MATRIX = EK * EN };
+  static const int32_t first[EXPERTS] = {0, 150, 150 + 90};
+  int expert[ROOM] = {0}, at[EXPERTS][ROWS];
+  rows_of rows[EXPERTS] = {{NULL}};
+  for (int i = 0; i < ROWS; i++) {
+    int e = sorted ? (i >= first[1]) + (i >= first[2]) : i / SLOTS % EXPERTS;
+    expert[i] = e;
+    at[e][rows[e].n++] = i;
+  }
+  for (int e = 0; e < EXPERTS; e++) rows[e].at = at[e], rows[e].part = sorted ? rows[e].n : SLOTS;
+  uint16_t *x = rows_apart(expert, ROOM, EK, 1), *g = rows_apart(expert, ROOM, EN, 9), *w = matrix(EXPERTS * MATRIX, 5),
+           *y = malloc(sizeof *y * ROOM * EN);
+  float dw[EXPERTS * MATRIX];
+  for (int trans = 0; trans < 2; trans++) {
+    if (sorted)
+      zpr_ragged_gemm_float8(c, xf, wf, trans, ROWS, ROOM, EXPERTS, EN, EK, x, EK, w, first, y, EN);
+    else
+      zpr_batched_gemm_float8(c, xf, wf, trans, SAMPLES, EXPERTS, SLOTS, EN, EK, x, EK, w, y, EN);
+    for (int e = 0; e < EXPERTS; e++) expect_rows_of(xf, wf, trans, x, w + e * MATRIX, y, &rows[e]);
+    for (int i = ROWS * EN; i < ROOM * EN && sorted; i++) cr_assert_eq(y[i], 0);
+  }
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    for (int i = 0; i < EXPERTS * MATRIX; i++) dw[i] = (float)value(i % MATRIX);
+    if (sorted)
+      zpr_ragged_wgrad_float8(c, xf, gf, ROWS, EXPERTS, EK, EN, x, EK, g, EN, first, accumulate, dw);
+    else
+      zpr_batched_wgrad_float8(c, xf, gf, SAMPLES, EXPERTS, SLOTS, EK, EN, x, EK, g, EN, accumulate, dw);
+    for (int e = 0; e < EXPERTS; e++) expect_sum_of(xf, gf, x, g, dw + e * MATRIX, &rows[e], accumulate);
+  }
+  free(x), free(g), free(w), free(y);
+}
+
 static void check_all(int threads) {
   zpr_program program = {.dtype = ZPK_BF16, .tensor = 1, .pipeline = 1, .data = 1};
   zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
@@ -155,6 +257,11 @@ static void check_all(int threads) {
     check_kept(&c, right ? ZPK_E5M2 : ZPK_E4M3, right ? ZPK_E4M3 : ZPK_E5M2, side);
     check_kept(&c, ZPK_E4M3_1X32, ZPK_E4M3_1X32, side);
     check_kept(&c, ZPK_E4M3_1X128, ZPK_E4M3_1X128, side);
+  }
+  for (int sorted = 0; sorted < 2; sorted++) {
+    check_experts(&c, ZPK_E4M3, ZPK_E4M3, ZPK_E5M2, sorted);
+    check_experts(&c, ZPK_E4M3_1X32, ZPK_E4M3_1X32, ZPK_E4M3_1X32, sorted);
+    check_experts(&c, ZPK_E4M3_1X128, ZPK_E4M3_128X128, ZPK_E4M3_1X128, sorted);
   }
   zpr_close(&c);
 }

@@ -260,7 +260,7 @@ static const char *in_float8(const fixture *f) {
     const zp_graph *graph = model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_node *node = &graph->nodes.data[n];
-      if (node->op == ZP_OP_MATMUL && node->attr.float8)
+      if ((node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL) && node->attr.float8)
         zp_buf_printf(&names, "%s ", graph->tensors.data[node->in.data[1]].name);
     }
   }
@@ -279,15 +279,15 @@ Test(spec_train, products_in_fp8_are_those_of_layers_but_of_gates_and_adapters) 
                               "    x = mixtral_layer(x, heads = 2, kv_heads = 2, head = 16, experts = 16, top_k = 2, "
                               "ff = 16, window = 16)\n  }\n"
                               "  output loss = cross_entropy(matmul(x, transpose(wte)), labels)\n}\n" CLUSTER;
-#define HEADS                                                                                                          \
+#define ALWAYS                                                                                                         \
   "h.{}.self_attn.q_proj.weight h.{}.self_attn.k_proj.weight h.{}.self_attn.v_proj.weight "                            \
-  "h.{}.self_attn.o_proj.weight "
+  "h.{}.self_attn.o_proj.weight h.{}.block_sparse_moe.w1 h.{}.block_sparse_moe.w3 h.{}.block_sparse_moe.w2 "
   static const struct {
     const char *more, *products;
   } rows[] = {
-      {"precision = \"mixed_fp8\"", "h.{}.up h.{}.down " HEADS},
-      {"precision = \"mixed_fp8\"  model = m(odd = 24)", HEADS},
-      {"precision = \"mixed_fp8\"  adapt = lora(rank = 16, alpha = 16, of = [\"*up\"])", "h.{}.up h.{}.down " HEADS},
+      {"precision = \"mixed_fp8\"", "h.{}.up h.{}.down " ALWAYS},
+      {"precision = \"mixed_fp8\"  model = m(odd = 24)", ALWAYS},
+      {"precision = \"mixed_fp8\"  adapt = lora(rank = 16, alpha = 16, of = [\"*up\"])", "h.{}.up h.{}.down " ALWAYS},
       {"precision = \"mixed_bf16\"", ""}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[4096];

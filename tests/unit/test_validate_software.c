@@ -182,18 +182,19 @@ Test(validate_software, casts_stand_alone_where_the_program_can) {
     int zero, bf16_weights;
     zp_tier optimizer;
     bool alone;
-    int least;
-  } rows[] = {{"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 0, ZP_TIER_DEVICE, true, 1},
-              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 3, 0, ZP_TIER_DEVICE, true, 1},
-              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 0, 0, ZP_TIER_DEVICE, false, 1},
-              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 1, ZP_TIER_DEVICE, false, 2},
-              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 0, ZP_TIER_HOST, false, 1},
-              {"megatron", "fp8", ZP_PREC_MIXED_FP8_DELAYED, 1, 0, ZP_TIER_HOST, true, 1},
-              {"megatron-bridge", "mxfp8", ZP_PREC_MIXED_MXFP8, 1, 0, ZP_TIER_DEVICE, true, 2},
-              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, true, 1},
-              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 3, 0, ZP_TIER_DEVICE, false, 1},
-              {"megatron-core-2025", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, false, 2},
-              {"megatron", "bf16", ZP_PREC_MIXED_BF16, 1, 0, ZP_TIER_DEVICE, false, 2}};
+    int least, gathered;
+  } rows[] = {{"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 0, ZP_TIER_DEVICE, true, 1, 8},
+              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 3, 0, ZP_TIER_DEVICE, true, 1, 8},
+              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 0, 0, ZP_TIER_DEVICE, false, 1, 16},
+              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 1, ZP_TIER_DEVICE, false, 2, 16},
+              {"megatron", "fp8_current", ZP_PREC_MIXED_FP8, 1, 0, ZP_TIER_HOST, false, 1, 16},
+              {"megatron", "fp8", ZP_PREC_MIXED_FP8_DELAYED, 1, 0, ZP_TIER_HOST, true, 1, 8},
+              {"megatron-bridge", "mxfp8", ZP_PREC_MIXED_MXFP8, 1, 0, ZP_TIER_DEVICE, true, 2, 16},
+              {"megatron-bridge", "mxfp8", ZP_PREC_MIXED_MXFP8, 3, 0, ZP_TIER_DEVICE, true, 2, 8},
+              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, true, 1, 4},
+              {"megatron", "nvfp4", ZP_PREC_MIXED_NVFP4, 3, 0, ZP_TIER_DEVICE, false, 1, 16},
+              {"megatron-core-2025", "nvfp4", ZP_PREC_MIXED_NVFP4, 1, 0, ZP_TIER_DEVICE, false, 2, 16},
+              {"megatron", "bf16", ZP_PREC_MIXED_BF16, 1, 0, ZP_TIER_DEVICE, false, 2, 16}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     zp_cluster cluster = cluster_of(rows[i].program, "sm_100");
     cr_assert_null(zp_software_with_recipe(arena, rows[i].recipe, &cluster, &cluster.software));
@@ -201,6 +202,7 @@ Test(validate_software, casts_stand_alone_where_the_program_can) {
     zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .zero = rows[i].zero};
     c.home[ZP_STATE_OPTIMIZER] = (zp_home){rows[i].optimizer, rows[i].optimizer == ZP_TIER_DEVICE ? 0 : 8};
     cr_expect_eq(zp_software_casts_alone(cluster.software, &train, &c), rows[i].alone, "row %zu", i);
+    cr_expect_eq(zp_software_gathered_bits(cluster.software, &train, &c), rows[i].gathered, "row %zu", i);
     cr_expect_eq(zp_software_least_weight_bytes(cluster.software, &train, 2), rows[i].least, "row %zu", i);
   }
 }

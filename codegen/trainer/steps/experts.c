@@ -5,6 +5,16 @@
 #include <assert.h>
 #include <zplan/rt.h>
 
+static const char *result_call(const zp_frame *f, const zp_step *s) {
+  return zp_product_call(f, s, s->op == ZP_OP_BATCHED_MATMUL ? ZP_SIDE_VALUE : ZP_SIDE_GRADIENT, ZP_SIDE_WEIGHT);
+}
+
+/* w is [n, k]: dy' x; [k, n]: x' dy. */
+static const char *gradient_call(const zp_frame *f, const zp_step *s) {
+  bool trans = s->node->attr.trans;
+  return zp_product_call(f, s, trans ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE, trans ? ZP_SIDE_VALUE : ZP_SIDE_GRADIENT);
+}
+
 /* One product an expert, of the rows that it has: the last operand says where they begin, of all samples together, and
  * how many come from other ranks where they do. */
 static void print_ragged(zp_frame *f, const zp_step *s) {
@@ -17,17 +27,17 @@ static void print_ragged(zp_frame *f, const zp_step *s) {
   bool trans = s->node->attr.trans;
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
-    zp_buf_line(&f->e->out, "zpr_ragged_wgrad(c, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %s);", all,
-                ZP_LL(experts), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
-                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
-                ZP_LL(zp_frame_buffer(f, b)->ld), first, zp_frame_accumulate(f, &s->sums.data[0]),
+    zp_buf_line(&f->e->out, "zpr_ragged_wgrad%s%s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %s);",
+                gradient_call(f, s), all, ZP_LL(experts), ZP_LL(zp_frame_buffer(f, a)->cols),
+                ZP_LL(zp_frame_buffer(f, b)->cols), zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld),
+                zp_frame_name(f, b), ZP_LL(zp_frame_buffer(f, b)->ld), first, zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, s->sums.data[0].use));
     return;
   }
   const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *y = zp_frame_buffer(f, s->out.data[0]);
   bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
-  zp_buf_line(&f->e->out, "zpr_ragged_gemm(c, %s, %s, %s, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %lld);",
-              other ? "true" : "false", all, room, ZP_LL(experts), ZP_LL(y->cols), ZP_LL(x->cols),
+  zp_buf_line(&f->e->out, "zpr_ragged_gemm%s%s, %s, %s, %lld, %lld, %lld, %s, %lld, %s, %s, %s, %lld);",
+              result_call(f, s), other ? "true" : "false", all, room, ZP_LL(experts), ZP_LL(y->cols), ZP_LL(x->cols),
               zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]), first,
               zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
 }
@@ -44,10 +54,10 @@ void zp_print_expert_products(zp_frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
-    zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
-                ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
-                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
-                ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(f, &s->sums.data[0]),
+    zp_buf_line(out, "zpr_batched_wgrad%sMICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
+                gradient_call(f, s), ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols),
+                ZP_LL(zp_frame_buffer(f, b)->cols), zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld),
+                zp_frame_name(f, b), ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, s->sums.data[0].use));
     return;
   }
@@ -60,8 +70,8 @@ void zp_print_expert_products(zp_frame *f, const zp_step *s) {
                 zp_frame_chosen(f, s->out.data[0]));
     return;
   }
-  zp_buf_line(out, "zpr_batched_gemm(c, %s, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %s, %lld);",
-              other ? "true" : "false", ZP_LL(experts), ZP_LL(slots), ZP_LL(y->cols), ZP_LL(x->cols),
+  zp_buf_line(out, "zpr_batched_gemm%s%s, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %s, %lld);",
+              result_call(f, s), other ? "true" : "false", ZP_LL(experts), ZP_LL(slots), ZP_LL(y->cols), ZP_LL(x->cols),
               zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]),
               zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
 }

@@ -107,8 +107,7 @@ static void print_epilogue(zp_frame *f, const zp_step *s) {
 
 /* ---- without an epilogue ---- */
 
-/* What follows the name of the function: "(c, " of 16 bits; of 8 bits how the operands are rounded, too. */
-static const char *call_of(const zp_frame *f, const zp_step *s, zp_product_side a, zp_product_side b) {
+const char *zp_product_call(const zp_frame *f, const zp_step *s, zp_product_side a, zp_product_side b) {
   zp_precision precision = f->e->plan->spec->train.precision;
   if (!s->node->attr.float8) return "(c, ";
   return zp_format(f->e->arena, "_float8(c, ZPK_%s, ZPK_%s, ", zp_precision_rounded(precision, a),
@@ -124,11 +123,12 @@ static void print_matmul(zp_frame *f, const zp_step *s) {
   const char *accumulate = s->node->attr.float8 ? "" : "false, ";
   if (s->op == ZP_OP_MATMUL)
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %s, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
-                call_of(f, s, ZP_SIDE_VALUE, ZP_SIDE_WEIGHT), trans ? "true" : "false", zp_frame_rows(f, x->rows),
-                ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
+                zp_product_call(f, s, ZP_SIDE_VALUE, ZP_SIDE_WEIGHT), trans ? "true" : "false",
+                zp_frame_rows(f, x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld),
+                accumulate, yn, ZP_LL(y->ld));
   else /* dx = dy w: x here is dy */
     zp_buf_line(&f->e->out, "zpr_gemm%sfalse, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s%s, %lld);",
-                call_of(f, s, ZP_SIDE_GRADIENT, ZP_SIDE_WEIGHT), trans ? "false" : "true", ZP_LL(x->rows),
+                zp_product_call(f, s, ZP_SIDE_GRADIENT, ZP_SIDE_WEIGHT), trans ? "false" : "true", ZP_LL(x->rows),
                 ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn, ZP_LL(w->ld), accumulate, yn, ZP_LL(y->ld));
 }
 
@@ -147,7 +147,7 @@ static void print_wgrad(zp_frame *f, const zp_step *s) {
   zp_product_side a_side = a == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE,
                   b_side = b == d ? ZP_SIDE_GRADIENT : ZP_SIDE_VALUE;
   assert(dy->rows == xb->rows);
-  const char *call = call_of(f, s, a_side, b_side);
+  const char *call = zp_product_call(f, s, a_side, b_side);
   if (s->reads_kept) call = zp_format(f->e->arena, "%s%s, ", call, a == x ? "ZPR_KEPT_A" : "ZPR_KEPT_B");
   zp_buf_line(&f->e->out, "zpr_wgrad%s%s%lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", s->reads_kept ? "_kept" : "",
               call, ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),

@@ -20,5 +20,7 @@ zp_step_printer zp_print_reshape, zp_print_transpose, zp_print_columns, zp_print
 zp_step_printer zp_print_squared_error, zp_print_ce_stats, zp_print_ce_loss, zp_print_ce_grad;
 /* products.c: operands and epilogue of a product, for the comment of a step; "" of other steps. Arena. */
 const char *zp_product_words(const zp_frame *f, const zp_step *s);
+/* What follows the name of a product's function: "(c, " of 16 bits; of 8 bits how its operands are rounded, too. */
+const char *zp_product_call(const zp_frame *f, const zp_step *s, zp_product_side a, zp_product_side b);
 
 #endif

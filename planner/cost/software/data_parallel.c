@@ -56,7 +56,7 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
   zp_group_link link = zp_cost_link_of(machine, c, ZP_END_DATA_RANKS);
-  zp_step_end end = zp_cost_step_end(l, machine, c, &stage->flat);
+  zp_step_end end = zp_cost_flat_end(l, machine, c, stage);
   double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, zp_shard_ranks(c)) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)

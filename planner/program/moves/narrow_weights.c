@@ -64,6 +64,12 @@ bool zp_casts_stand_alone(const zp_lowered *l, const zp_choice *c, const zp_segm
   return zp_software_casts_alone(software_of(l), &l->spec->train, c) && may_stand_alone(l, segment, use);
 }
 
+int64_t zp_own_casts(const zp_lowered *l, const zp_choice *c, int segment, zp_param_kind kind) {
+  assert(segment >= 0 && segment < l->n_segments && kind < ZP_KINDS);
+  bool alone = zp_software_casts_alone(software_of(l), &l->spec->train, c);
+  return alone ? l->segments[segment].narrow_own.of[kind] : 0;
+}
+
 int64_t zp_narrow_alone(const zp_lowered *l, const zp_choice *c, const zp_flat *own) {
   if (!zp_software_casts_alone(software_of(l), &l->spec->train, c)) return 0;
   return zp_flat_held(c, own, zp_shards_params(c));
@@ -93,9 +99,13 @@ static zp_move_objection objects(zp_arena *arena, const zp_spec *spec) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   const zp_train *train = &x->lowered->spec->train;
-  bool alone = zp_software_casts_alone(software_of(x->lowered), train, x->choice);
+  const zp_software *software = software_of(x->lowered);
+  const char *alone = "";
+  if (zp_software_casts_alone(software, train, x->choice))
+    alone = zp_format(arena, ", in place of 16 bits, and gathered in %d bits",
+                      zp_software_gathered_bits(software, train, x->choice));
   return zp_format(arena, "casts of weights for products in %s, once a step: %.4g bytes a weight are kept%s",
-                   zp_precision_recipe(train->precision), kept_32nds(x) / 32.0, alone ? ", in place of 16 bits" : "");
+                   zp_precision_recipe(train->precision), kept_32nds(x) / 32.0, alone);
 }
 
 const zp_move_strategy zp_narrow_weights = {

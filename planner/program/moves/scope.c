@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <zplan/buf.h>
 #include <zplan/schedule.h>
+#include <zplan/software.h>
 
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice) {
   assert(lowered && zp_choice_has_degrees(choice));
@@ -197,6 +198,23 @@ void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way wa
                            int element_bytes, zp_on_move *emit, void *user) {
   zp_move_end peers = zp_kinds[kind].by_place ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
   emit_among(x, move, way, peers, zp_holders(x->choice, kind), elements, element_bytes, emit, user);
+}
+
+static int64_t casts_of(const zp_move_scope *x, const zp_bucket *bucket) {
+  if (x->together) return x->casts ? x->casts->of[bucket->kind] : bucket->elements;
+  if (bucket->param >= 0) return 0;
+  if (x->moment == ZP_MOMENT_STEP) return x->stage->casts.of[bucket->kind];
+  return zp_own_casts(x->lowered, x->choice, x->segment, bucket->kind);
+}
+
+void zp_emit_weight_gathers(const zp_move_scope *x, zp_move *move, const zp_bucket *bucket, zp_on_move *emit,
+                            void *user) {
+  enum { BYTE = 8, WHOLE = 16 };
+  const zp_lowered *l = x->lowered;
+  int bits = zp_software_gathered_bits(l->spec->cluster.software, &l->spec->train, x->choice);
+  int64_t casts = bits < WHOLE ? casts_of(x, bucket) : 0;
+  zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, bucket->kind, bucket->elements - casts, l->param_bytes, emit, user);
+  zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, bucket->kind, casts * bits / BYTE, 1, emit, user);
 }
 
 void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind kind, int64_t elements,

@@ -143,6 +143,10 @@ void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t
 /* Emits a collective of the ranks that hold the same, unless it has no elements. */
 void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, zp_param_kind kind, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user);
+/* Emits the gathers of a bucket's weights, or of all of a kind: of casts that are kept alone, and of the rest. Where it
+ * is not known how many are, it is all. */
+void zp_emit_weight_gathers(const zp_move_scope *x, zp_move *move, const zp_bucket *bucket, zp_on_move *emit,
+                            void *user);
 /* Emits the sum of a bucket's shard over its copies. */
 void zp_emit_among_copies(const zp_move_scope *x, zp_move *move, zp_param_kind kind, int64_t elements,
                           int element_bytes, zp_on_move *emit, void *user);

@@ -19,7 +19,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
     for (zp_param_kind kind = 0; kind < ZP_KINDS; kind++)
-      zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, kind, all.of[kind], bytes, emit, user);
+      zp_emit_weight_gathers(x, &move, &(zp_bucket){.param = -1, .kind = kind, .elements = all.of[kind]}, emit, user);
   }
   if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
@@ -27,7 +27,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
     int holders = zp_holders(x->choice, b->kind);
     int64_t all = offloaded && holders > 1 ? zp_bucket_offloaded(x, b, ZP_STATE_PARAMS) : 0, mine = all / holders;
     zp_emit_up(x, &move, ZP_STATE_PARAMS, mine, bytes, mine, emit, user);
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, b->kind, b->elements, bytes, emit, user);
+    zp_emit_weight_gathers(x, &move, b, emit, user);
     zp_emit_down(x, &move, ZP_STATE_PARAMS, all - mine, bytes, all - mine, emit, user);
   }
 }

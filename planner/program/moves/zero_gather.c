@@ -13,8 +13,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move_wait wait = zp_buckets_overlap(x) ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE;
   zp_move move = zp_move_begin(x, &zp_zero_gather, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, wait);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, walk.bucket.kind, walk.bucket.elements, x->lowered->param_bytes,
-                          emit, user);
+    zp_emit_weight_gathers(x, &move, &walk.bucket, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

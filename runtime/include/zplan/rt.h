@@ -142,6 +142,21 @@ void zpr_ragged_gemm(zpr *c, bool trans, int64_t rows, int64_t room, int64_t exp
 void zpr_ragged_wgrad(zpr *c, int64_t rows, int64_t experts, int64_t m, int64_t n, const void *a, int64_t lda,
                       const void *b, int64_t ldb, const int32_t *first, bool accumulate, void *dw);
 
+/* Trainers of CPU ranks only: the same with operands of bf16 that are rounded to 8 bits first (zpr_gemm_float8). Every
+ * expert's matrix and rows have scales of their own: a scale is of the rows in all samples, a block of one sample's. */
+void zpr_batched_gemm_float8(zpr *c, zpk_float8 x_format, zpk_float8 w_format, bool trans, int64_t samples,
+                             int64_t experts, int64_t slots, int64_t n, int64_t k, const void *x, int64_t x_ld,
+                             const void *w, void *y, int64_t y_ld);
+void zpr_batched_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t samples, int64_t experts,
+                              int64_t slots, int64_t m, int64_t n, const void *a, int64_t lda, const void *b,
+                              int64_t ldb, bool accumulate, void *dw);
+void zpr_ragged_gemm_float8(zpr *c, zpk_float8 x_format, zpk_float8 w_format, bool trans, int64_t rows, int64_t room,
+                            int64_t experts, int64_t n, int64_t k, const void *x, int64_t x_ld, const void *w,
+                            const int32_t *first, void *y, int64_t y_ld);
+void zpr_ragged_wgrad_float8(zpr *c, zpk_float8 a_format, zpk_float8 b_format, int64_t rows, int64_t experts, int64_t m,
+                             int64_t n, const void *a, int64_t lda, const void *b, int64_t ldb, const int32_t *first,
+                             bool accumulate, void *dw);
+
 /* A kernel of the device image. The runtime looks the function up at the first launch. */
 typedef struct zpr_device_kernel {
   const char *name; /* as in the kernels' text, "row_h_ln_1" */

@@ -424,7 +424,7 @@ class Run:
 
     def is_narrow(self, w):
         """In a layer, a parameter, of sizes that kernels take."""
-        return self.recipe and self.prefix and not any(n % self.multiple for n in w.value.shape) and any(w is p for p in self.nodes.values())
+        return self.recipe and self.prefix and not any(n % self.multiple for n in w.value.shape[-2:]) and any(w is p for p in self.nodes.values())
 
     def matmul(self, options, x, w):
         if self.recipe:
@@ -436,6 +436,12 @@ class Run:
         return t.einsum("%sk,%s->%sn" % (letters(x), "nk" if options.get("transpose") else "kn", letters(x)), x, w)
 
     def batched_matmul(self, options, x, w):
+        if self.recipe:
+            x = t.stored(x)
+            return t.stored(t.narrow_experts(x, w, options.get("transpose", False), self.recipe) if self.is_narrow(w) else self.products(options, x, w))
+        return self.products(options, x, w)
+
+    def products(self, options, x, w):
         return t.einsum("beck,%s->becn" % ("enk" if options.get("transpose") else "ekn"), x, w)
 
     def dropout(self, options, x):
@@ -586,7 +592,7 @@ class Run:
         if options.get("balance", 0):
             share = routing.share[:, None, :] * (options["balance"] * experts / scores.value.shape[0] / scores.value.shape[1])
             self.extra.append(t.total(t.mul(probability, share)))
-        return [chosen, routing]
+        return [t.stored(chosen) if self.recipe else chosen, routing]
 
     def dispatch(self, options, x, routing):
         return t.einsum("bsec,bsd->becd", routing.place.sum(2), x)

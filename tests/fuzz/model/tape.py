@@ -154,6 +154,35 @@ def narrow_product(x, w, turned, recipe):
     return x.tape.add(y, (x, of_x), (w, of_w))
 
 
+def narrow_experts(x, w, turned, recipe):
+    """x [samples, experts, slots, k] times w [experts, k, n], or [experts, n, k]. Every expert's operands have scales of their own: one for its
+    rows in all samples, or blocks of one sample's."""
+    value, weight, gradient = recipe
+    wide = w.value if turned else w.value.swapaxes(1, 2)  # [experts, n, k]
+
+    def rows(of, how):
+        """An expert's, rounded along the columns."""
+        return through(of.reshape(-1, of.shape[-1]), how).reshape(of.shape)
+
+    def down(of, how):
+        """[samples, slots, columns] rounded down the slots."""
+        if how[1] is None:
+            return rows(of, how)
+        return np.stack([through(sample.T, how).T for sample in of])
+
+    def each(formula, left, right):
+        return np.stack([np.einsum(formula, left(e), right(e)) for e in range(len(wide))])
+
+    def of_x(g):
+        return each("bcn,nk->bck", lambda e: rows(g[:, e], gradient), lambda e: through(wide[e].T, weight).T).swapaxes(0, 1)
+
+    def of_w(g):
+        grad = each("bcn,bck->nk", lambda e: down(g[:, e], gradient), lambda e: down(x.value[:, e], value))
+        return grad if turned else grad.swapaxes(1, 2)
+    y = each("bck,nk->bcn", lambda e: rows(x.value[:, e], value), lambda e: through(wide[e], weight)).swapaxes(0, 1)
+    return x.tape.add(y, (x, of_x), (w, of_w))
+
+
 def join(a, b):
     """Along the second axis."""
     n = a.value.shape[1]

@@ -24,6 +24,9 @@ typedef struct zp_step_end {
  * out. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              const zp_flat *all);
+/* zp_cost_step_end of a stage that is laid out, whose casts are known. */
+zp_step_end zp_cost_flat_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                             const zp_stage *stage);
 /* The update alone, without sums and gathers, by such a relaxation, too: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 const zp_flat *all);

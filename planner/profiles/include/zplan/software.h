@@ -36,6 +36,8 @@ const char *zp_software_with_recipe(zp_arena *arena, const char *recipe, const z
 int zp_software_weight_32nds(const zp_software *software);
 /* Are trained weights of such products kept as these casts alone, by the plan? software may be NULL: no. */
 bool zp_software_casts_alone(const zp_software *software, const zp_train *train, const zp_choice *choice);
+/* Bits of such a weight that data ranks gather: 16, 8 or 4; of others 16. */
+int zp_software_gathered_bits(const zp_software *software, const zp_train *train, const zp_choice *choice);
 /* Bytes of a weight on the device, at least, whatever the plan. software may be NULL. */
 int zp_software_least_weight_bytes(const zp_software *software, const zp_train *train, int compute_bytes);
 /* Bytes of an activation [rows][cols] as such products read it for a weight's gradient, whose scales are along the

@@ -189,6 +189,7 @@ typedef struct zp_move_scope {
   zp_bucket_choice buckets;  /* MOMENT_BUCKETS: which */
   /* A relaxation, for bounds and for sums of which only elements are known: */
   const zp_flat *together; /* instead of a unit's buckets one with so many elements, as if nothing were padded */
+  const zp_flat *casts;    /* of `together`, weights that are kept as casts alone; NULL: not known */
   int64_t saved_bytes;     /* instead of the segment's, where `together` is not NULL */
   int64_t units;           /* that these are of: rounding keeps something of each on the device */
 } zp_move_scope;

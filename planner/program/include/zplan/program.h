@@ -273,6 +273,7 @@ typedef struct zp_stage {
   /* Elements of the flat buffers, one kind after the other; what is not trained has a place in that of the parameters
    * alone. A shard is what the rank updates, or keeps of what is not trained. */
   zp_flat flat, shard;
+  zp_flat casts;  /* of `flat`: weights that are kept as casts to 8 or 4 bits alone */
   zp_flat bucket; /* largest unit's parameters, shared ones included: a buffer of a ring. What is not trained comes
                    * with ZeRO 3 alone, and has no gradients. */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
@@ -389,6 +390,8 @@ static inline int zp_kept_element_bytes(const zp_lowered *lowered, zp_state stat
 /* Does an instance of the segment keep the parameter of this use as its cast alone? */
 bool zp_casts_stand_alone(const zp_lowered *lowered, const zp_choice *choice, const zp_segment_program *segment,
                           int use);
+/* Elements of casts that stand alone, among an instance's parameters of the kind. */
+int64_t zp_own_casts(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_param_kind kind);
 /* ---- Muon (moves/whole_matrices.c) ---- */
 /* Is the model's parameter a matrix that Muon updates, and that tensor ranks share? */
 bool zp_shares_matrix(const zp_lowered *lowered, int param);
